@@ -1,0 +1,166 @@
+// The Python module khot._native, by hand: addresses and sizes in, nothing out.
+//
+// No torch and no numpy headers, and only Python's stable ABI, so one binary serves every torch and every
+// Python from 3.10. It trusts the addresses: khot.kernels.cpu is the one caller, and checks shapes,
+// types and devices. What can be checked here (counts, ranges, null) raises instead of crashing.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <climits>
+#include <cstdint>
+
+#include "dispatch.h"
+#include "kernels.h"
+
+namespace {
+
+// Raise it by one whenever a signature below changes: the loader compares it with its own number and
+// refuses a library left over from an older build.
+constexpr int ABI = 1;
+
+// Positional integer arguments, read in order. After the first failure the rest read as 0 and the Python
+// exception stays set, so a binding reads everything and asks ok() once.
+class Arguments {
+public:
+    Arguments(const char* function, PyObject* const* values, Py_ssize_t count, Py_ssize_t expected)
+        : function_(function), values_(values) {
+        if (count != expected) {
+            PyErr_Format(PyExc_TypeError, "%s takes %zd arguments, got %zd", function, expected, count);
+            ok_ = false;
+        }
+    }
+
+    bool ok() const { return ok_; }
+
+    template <typename real>
+    real* address() {
+        if (!ok_) return nullptr;
+        void* value = PyLong_AsVoidPtr(values_[next_++]);
+        ok_ = value != nullptr || PyErr_Occurred() == nullptr;
+        return static_cast<real*>(value);
+    }
+
+    int64_t integer(const char* name, int64_t low, int64_t high) {
+        if (!ok_) return 0;
+        const long long value = PyLong_AsLongLong(values_[next_++]);
+        if (value == -1 && PyErr_Occurred() != nullptr) {
+            ok_ = false;
+        } else if (value < low || value > high) {
+            PyErr_Format(PyExc_ValueError, "%s: %s must be from %lld to %lld, got %lld", function_, name,
+                         static_cast<long long>(low), static_cast<long long>(high), value);
+            ok_ = false;
+        }
+        return ok_ ? value : 0;
+    }
+
+    // rows × n elements of `size` bytes must be addressable.
+    void check_extent(int64_t rows, int64_t n, int64_t size) {
+        int64_t bytes;
+        if (ok_ && (__builtin_mul_overflow(rows, n, &bytes) || __builtin_mul_overflow(bytes, size, &bytes))) {
+            PyErr_Format(PyExc_OverflowError, "%s: rows * n overflows: %lld * %lld", function_,
+                         static_cast<long long>(rows), static_cast<long long>(n));
+            ok_ = false;
+        }
+    }
+
+    // An empty tensor has the address 0; any other must not.
+    void check_address(const char* name, const void* address, bool needed) {
+        if (ok_ && needed && address == nullptr) {
+            PyErr_Format(PyExc_ValueError, "%s: %s must not be a null address", function_, name);
+            ok_ = false;
+        }
+    }
+
+private:
+    const char* function_;
+    PyObject* const* values_;
+    Py_ssize_t next_ = 0;
+    bool ok_ = true;
+};
+
+template <typename real>
+PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const real* residual = arguments.address<const real>();
+    const real* grad = arguments.address<const real>();
+    const real* temperature = arguments.address<const real>();
+    const int64_t temperature_stride = arguments.integer("temperature_stride", 0, 1);
+    real* out = arguments.address<real>();
+    real* mean = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("residual", residual, rows > 0 && n > 0);
+    arguments.check_address("grad", grad, rows > 0 && n > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("mean", mean, rows > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::gate_jacobian(residual, grad, temperature, temperature_stride, out, mean, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyObject* gate_jacobian_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gate_jacobian<float>("gate_jacobian_f32", values, count);
+}
+
+PyObject* gate_jacobian_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gate_jacobian<double>("gate_jacobian_f64", values, count);
+}
+
+PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
+
+PyObject* isa_supported(PyObject*, PyObject*) {
+    PyObject* names = PyList_New(0);
+    for (int i = 0; names != nullptr && i < khot::ISA_COUNT; ++i) {
+        if (!khot::isa_supported(khot::Isa(i))) continue;
+        PyObject* name = PyUnicode_FromString(khot::isa_name(khot::Isa(i)));
+        if (name == nullptr || PyList_Append(names, name) != 0) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    if (names == nullptr) return nullptr;
+    PyObject* result = PyList_AsTuple(names);
+    Py_DECREF(names);
+    return result;
+}
+
+PyObject* openmp(PyObject*, PyObject*) {
+#ifdef _OPENMP
+    Py_RETURN_TRUE;
+#else
+    Py_RETURN_FALSE;
+#endif
+}
+
+// A METH_FASTCALL function has another type than PyCFunction; through void(*)() the cast is silent.
+#define KHOT_FASTCALL(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
+
+PyMethodDef methods[] = {
+    {"gate_jacobian_f32", KHOT_FASTCALL(gate_jacobian_f32), METH_FASTCALL, nullptr},
+    {"gate_jacobian_f64", KHOT_FASTCALL(gate_jacobian_f64), METH_FASTCALL, nullptr},
+    {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
+    {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
+    {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+int fill(PyObject* module) { return PyModule_AddIntConstant(module, "ABI", ABI); }
+
+PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(fill)},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},  // no state here: nothing for the GIL to guard
+#endif
+    {0, nullptr},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_native", "Compiled kernels of khot.", 0, methods, slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&definition); }
