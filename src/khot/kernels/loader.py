@@ -1,0 +1,115 @@
+"""Finds the compiled library ``khot._native``, once, and says why when there is none.
+
+Environment, read at the first question:
+
+* ``KHOT_NO_NATIVE=1``: do not load it; every operator takes its portable path.
+* ``KHOT_REQUIRE_NATIVE=1``: being without it is an ImportError, not a slower path.
+* ``KHOT_ISA=base|avx2|avx512``: the highest instruction set to use (read by the library itself).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+# Before the library, never after: the OpenMP runtime that torch brings is then the one both use. With two
+# runtimes, the threads of one spin while the other works, and everything is many times slower.
+import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+__all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
+
+#: The library's signatures as this version calls them; csrc/module.cpp has the same number.
+ABI = 1
+
+
+class Native(Protocol):
+    """What the compiled module offers; csrc/kernels.h names the arguments of the kernels."""
+
+    ABI: int
+    gate_jacobian_f32: Callable[..., None]
+    gate_jacobian_f64: Callable[..., None]
+    isa: Callable[[], str]
+    isa_supported: Callable[[], tuple[str, ...]]
+    openmp: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class NativeStatus:
+    """Whether the compiled library is in use, and why (not).
+
+    Attributes:
+        available: The library is loaded and will be used.
+        reason: One line for people, e.g. ``'loaded'`` or ``'switched off by KHOT_NO_NATIVE'``.
+        path: The library's file, None if there is none.
+        isa: The instruction set in use, None without the library.
+        isa_supported: The instruction sets this CPU could use, fewest features first.
+        openmp: The library can use several threads.
+    """
+
+    available: bool
+    reason: str
+    path: str | None = None
+    isa: str | None = None
+    isa_supported: tuple[str, ...] = ()
+    openmp: bool = False
+
+
+def switched_on(name: str) -> bool:
+    """Whether an environment switch is set to anything but nothing and 0."""
+    return os.environ.get(name, "") not in ("", "0")
+
+
+@functools.cache
+def _decision() -> tuple[Native | None, NativeStatus, bool]:
+    """The library, its status, and whether being without it is an error."""
+    library, found = _find()
+    return library, found, switched_on("KHOT_REQUIRE_NATIVE")
+
+
+def _find() -> tuple[Native | None, NativeStatus]:
+    if switched_on("KHOT_NO_NATIVE"):
+        return None, NativeStatus(False, "switched off by KHOT_NO_NATIVE")
+    try:
+        module = importlib.import_module("khot._native")
+    except ModuleNotFoundError:
+        return None, NativeStatus(
+            False, "not built: there was no working C++ compiler when khot was installed"
+        )
+    except ImportError as error:
+        return None, NativeStatus(False, f"cannot be loaded: {error}")
+    library = cast("Native", module)
+    built_for = getattr(library, "ABI", None)
+    if built_for != ABI:
+        reason = (
+            f"left over from another version (ABI {built_for}, this version needs {ABI}): install khot again"
+        )
+        return None, NativeStatus(False, reason, module.__file__)
+    return library, NativeStatus(
+        available=True,
+        reason="loaded",
+        path=module.__file__,
+        isa=library.isa(),
+        isa_supported=library.isa_supported(),
+        openmp=library.openmp(),
+    )
+
+
+def native() -> Native | None:
+    """The compiled library, or None when operators must take their portable path.
+
+    Raises:
+        ImportError: there is no library, and ``KHOT_REQUIRE_NATIVE=1`` says there must be.
+    """
+    library, found, required = _decision()
+    if library is None and required:
+        raise ImportError(f"KHOT_REQUIRE_NATIVE is set, but the compiled library is {found.reason}")
+    return library
+
+
+def status() -> NativeStatus:
+    """What was found; never raises, so that ``khot doctor`` can always tell."""
+    return _decision()[1]
