@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs the tests that need more than .venv, a folder of tests/extra each; says what is skipped and why.
+set -eu
+cd "$(dirname "$0")/.."
+python=.venv/bin/python
+failed=''
+
+# usage: group NAME FOLDER HINT COMMAND…: the command says whether what the group needs is there.
+group() {
+    name=$1 folder=tests/extra/$2 hint=$3
+    shift 3
+    if [ ! -d "$folder" ]; then
+        echo "test-extra: $name: not there yet"
+    elif ! "$@" >/dev/null 2>&1; then
+        echo "test-extra: $name: skipped ($hint)"
+    else
+        echo "test-extra: $name"
+        "$python" -m pytest "$folder" || failed="$failed $folder"
+    fi
+}
+
+group R r 'no Rscript: apt-get install r-base-core' command -v Rscript
+group browser browser 'no browser: apt-get install chromium' command -v chromium
+group 'several processes' processes 'this torch has no torch.distributed' \
+    "$python" -c 'import sys, torch.distributed as d; sys.exit(not d.is_available())'
+export TRITON_INTERPRET=1
+group 'Triton interpreter' triton 'no triton: .venv/bin/python -m pip install triton' \
+    "$python" -c 'import triton'
+
+[ -z "$failed" ] || {
+    echo "test-extra: failed:$failed" >&2
+    exit 1
+}
