@@ -1,0 +1,84 @@
+"""Constraints of k-hot quantities, in the conventions of ``torch.distributions.constraints``.
+
+``capped_simplex(k)`` is where inclusion probabilities live: [0, 1]ⁿ with sum k.
+``k_hot(k)`` are its corners: zeros and ones, k of them ones.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.distributions.constraints import Constraint
+
+__all__ = ["capped_simplex", "k_hot"]
+
+# How far Σy may stray from k, relative to max(k, 1): the accuracy the operators promise.
+_SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+class capped_simplex(Constraint):
+    r"""The k-capped simplex :math:`\{\pi \in [0, 1]^n : \sum_i \pi_i = k\}`.
+
+    Args:
+        k: the sum; a number, or a tensor that broadcasts to the batch shape.
+
+    Example:
+        >>> capped_simplex(2).check(torch.tensor([0.5, 0.5, 1.0]))
+        tensor(True)
+        >>> capped_simplex(1).check(torch.tensor([[0.5, 0.5], [1.5, -0.5]]))
+        tensor([ True, False])
+    """
+
+    event_dim = 1
+
+    def __init__(self, k: float | Tensor) -> None:
+        self.k = _checked(k, "capped_simplex")
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each row of ``value`` lies in the capped simplex, to the precision of its dtype."""
+        exact = value.double()
+        k = torch.as_tensor(self.k, dtype=exact.dtype, device=value.device)
+        tolerance = _SUM_TOLERANCE.get(value.dtype, 0.0) * k.clamp_min(1)
+        in_range = ((value >= 0) & (value <= 1)).all(-1)
+        return in_range & ((exact.sum(-1) - k).abs() <= tolerance)
+
+    def __repr__(self) -> str:
+        """Show k."""
+        return f"capped_simplex(k={self.k})"
+
+
+class k_hot(Constraint):
+    """Vectors of zeros and ones with exactly k ones.
+
+    Args:
+        k: the number of ones; an integer, or an integer tensor that broadcasts to the batch shape.
+
+    Example:
+        >>> k_hot(2).check(torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]]))
+        tensor([ True, False])
+    """
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, k: int | Tensor) -> None:
+        self.k = _checked(k, "k_hot")
+        if not isinstance(k, Tensor) and k != int(k):
+            raise ValueError(f"k_hot: k must be an integer, got {k}")
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each row of ``value`` is k-hot."""
+        binary = ((value == 0) | (value == 1)).all(-1)
+        return binary & ((value != 0).sum(-1) == torch.as_tensor(self.k, device=value.device))
+
+    def __repr__(self) -> str:
+        """Show k."""
+        return f"k_hot(k={self.k})"
+
+
+def _checked(k: float | Tensor, name: str) -> float | Tensor:
+    if not isinstance(k, Tensor) and not 0 <= k < float("inf"):
+        raise ValueError(f"{name}: k must be finite and not negative, got {k}")
+    return k

@@ -1,0 +1,5 @@
+"""One thin ``torch.nn.Module`` per operator."""
+
+from khot.nn.sigmoid import SigmoidTopK
+
+__all__ = ["SigmoidTopK"]

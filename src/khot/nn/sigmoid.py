@@ -1,0 +1,103 @@
+"""The module of :func:`khot.sigmoid_topk`, with temperature and budget that can be learned."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from khot.relaxations import sigmoid_topk
+
+__all__ = ["SigmoidTopK"]
+
+
+class SigmoidTopK(nn.Module):
+    r"""Sigmoid top-k as a layer; see :func:`khot.sigmoid_topk`.
+
+    A learned temperature is kept positive as :math:`\tau = e^\theta`; a learned budget stays in
+    (0, k_max) as :math:`k = k_{\max}\,\sigma(\kappa)`.
+
+    Args:
+        k: the budget, or its starting value if it is learned.
+        temperature: the temperature, or its starting value if it is learned.
+        dim: the dimension that sums to ``k``.
+        hard: exact hard top-k forward, soft gradient backward.
+        learn_temperature: make the temperature a parameter.
+        learn_k: make the budget a parameter; needs ``k_max``.
+        k_max: the largest budget that can be learned, > k.
+
+    Example:
+        >>> layer = SigmoidTopK(2, temperature=0.5)
+        >>> layer(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
+        tensor([2.0000])
+        >>> learned = SigmoidTopK(2, learn_k=True, k_max=4, learn_temperature=True)
+        >>> sorted(name for name, _ in learned.named_parameters())
+        ['kappa', 'log_temperature']
+    """
+
+    kappa: nn.Parameter | None
+    log_temperature: nn.Parameter | None
+
+    def __init__(
+        self,
+        k: float,
+        *,
+        temperature: float = 1.0,
+        dim: int = -1,
+        hard: bool = False,
+        learn_temperature: bool = False,
+        learn_k: bool = False,
+        k_max: float | None = None,
+    ) -> None:
+        super().__init__()
+        if not 0 <= k < math.inf:
+            raise ValueError(f"SigmoidTopK: k must be finite and not negative, got {k}")
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"SigmoidTopK: temperature must be positive and finite, got {temperature}")
+        if learn_k and (k_max is None or not 0 < k < k_max < math.inf):
+            raise ValueError(f"SigmoidTopK: learn_k=True needs 0 < k < k_max, got k = {k}, k_max = {k_max}")
+        if k_max is not None and not learn_k:
+            raise ValueError(f"SigmoidTopK: k_max = {k_max} has no effect without learn_k=True")
+        self.dim = dim
+        self.hard = hard
+        self.k_max = k_max
+        self._k = k
+        self._temperature = temperature
+        self.kappa = self.log_temperature = None
+        if learn_k and k_max is not None:
+            self.kappa = nn.Parameter(torch.tensor(math.log(k) - math.log(k_max - k)))
+        if learn_temperature:
+            self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)))
+
+    @property
+    def k(self) -> float | Tensor:
+        """The budget: a number, or a tensor with a gradient if it is learned."""
+        if self.kappa is None or self.k_max is None:
+            return self._k
+        return self.k_max * torch.sigmoid(self.kappa)
+
+    @property
+    def temperature(self) -> float | Tensor:
+        """The temperature: a number, or a tensor with a gradient if it is learned."""
+        return self._temperature if self.log_temperature is None else self.log_temperature.exp()
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        if not 0 < value < math.inf:
+            raise ValueError(f"SigmoidTopK: temperature must be positive and finite, got {value}")
+        self._temperature = value
+        if self.log_temperature is not None:
+            with torch.no_grad():
+                self.log_temperature.fill_(math.log(value))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the k-hot weights of ``x``; ``mask`` is True where an entry may be selected."""
+        return sigmoid_topk(x, self.k, temperature=self.temperature, dim=self.dim, mask=mask, hard=self.hard)
+
+    def extra_repr(self) -> str:
+        """Show the settings, and which of them are learned."""
+        k = f"k={float(self.k):.4g}" + (f" (learned, k_max={self.k_max:g})" if self.kappa is not None else "")
+        temperature = f"temperature={float(self.temperature):.4g}"
+        temperature += " (learned)" if self.log_temperature is not None else ""
+        return f"{k}, {temperature}, dim={self.dim}, hard={self.hard}"

@@ -1,0 +1,156 @@
+"""The arguments every operator shares: checked once, here, with one wording.
+
+An error names the function, the argument, the rule and the value. Numbers are checked always;
+tensors only where reading their values costs no device synchronisation (plain CPU tensors in
+eager mode).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Number", "Rows", "as_rows", "budget", "compute_dtype", "is_plain", "position"]
+
+Number = int | float
+_NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
+
+
+class Rows(NamedTuple):
+    """A checked problem with the selected dimension last.
+
+    ``x`` holds −inf where the mask excludes; ``k`` and ``temperature`` have shape (…, 1) and the
+    dtype of computation; ``order`` is ⌊k⌋ + 1 if k is a number (so that a partial sort is enough),
+    None if it is a tensor.
+    """
+
+    x: Tensor
+    k: Tensor
+    temperature: Tensor
+    order: int | None
+
+
+def as_rows(
+    name: str,
+    x: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+) -> Rows:
+    """Check the arguments of the operator called ``name`` and bring them to row form."""
+    last = position(name, x, dim)
+    k_rows = budget(name, x, k, last)
+    t_rows = _per_row(name, "temperature", x, temperature, last)
+    _check_temperature(name, temperature)
+    rows = allowed_scores(name, x, mask).movedim(last, -1)
+    order = None if isinstance(k, Tensor) else math.floor(k) + 1
+    return Rows(rows, k_rows, t_rows, order)
+
+
+def position(name: str, x: Tensor, dim: int) -> int:
+    """The non-negative index of ``dim``, after checking that ``x`` holds floating-point scores."""
+    if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: x must be a torch.Tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: x must have a floating-point dtype, got {x.dtype}; use x.float()")
+    if x.dim() == 0:
+        raise ValueError(f"{name}: x must have at least one dimension, got a scalar tensor")
+    if not -x.dim() <= dim < x.dim():
+        raise IndexError(f"{name}: dim must be in [{-x.dim()}, {x.dim() - 1}], got {dim}")
+    return dim % x.dim()
+
+
+def budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
+    """Check 0 ≤ k ≤ n and return it with shape (…, 1) in the dtype of computation.
+
+    With ``integer`` a number must be whole and a tensor is rounded.
+    """
+    n = x.shape[dim]
+    if isinstance(k, Tensor):
+        if is_plain(k) and k.numel():
+            low, high = k.detach().aminmax()
+            if not (low >= 0 and high <= n):
+                raise ValueError(
+                    f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), "
+                    f"got a tensor with values in [{low.item():g}, {high.item():g}]"
+                )
+    elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be a number or a tensor, got {type(k).__name__}")
+    elif not 0 <= k <= n:
+        raise ValueError(
+            f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), got k = {k}"
+        )
+    elif integer and k != int(k):
+        raise ValueError(f"{name}: k must be an integer for a hard selection, got k = {k}")
+    rows = _per_row(name, "k", x, k, dim)
+    return rows.round() if integer and isinstance(k, Tensor) else rows
+
+
+def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+    """``x`` with −inf where ``mask`` is False."""
+    if mask is None:
+        return x
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: mask must be a boolean tensor (True = may be selected), got {got}")
+    if not _broadcasts_to(mask.shape, x.shape):
+        raise ValueError(
+            f"{name}: mask must broadcast to x.shape = {tuple(x.shape)}, got shape {tuple(mask.shape)}"
+        )
+    return x.masked_fill(~mask, -math.inf)
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype of computation: half types are computed in float32."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether values may be read: ordinary CPU tensors, neither traced nor inside ``torch.func``."""
+    return not torch.compiler.is_compiling() and all(
+        type(t) in (Tensor, torch.nn.Parameter)
+        and t.device.type == "cpu"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(t)  # pyright: ignore
+        for t in tensors
+    )
+
+
+def _per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: int) -> Tensor:
+    batch = x.shape[:dim] + x.shape[dim + 1 :]
+    dtype = compute_dtype(x)
+    if not isinstance(value, Tensor):
+        return torch.full((), float(value), dtype=dtype, device=x.device).expand(*batch, 1)
+    if value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"{name}: {argument} must be a real tensor, got {value.dtype}")
+    if not _broadcasts_to(value.shape, batch):
+        raise ValueError(
+            f"{name}: {argument} must broadcast to x.shape without dim {dim}, {tuple(batch)}, "
+            f"got shape {tuple(value.shape)}"
+        )
+    return value.to(dtype).expand(batch).unsqueeze(-1)
+
+
+def _check_temperature(name: str, temperature: Number | Tensor) -> None:
+    if isinstance(temperature, Tensor):
+        if is_plain(temperature) and temperature.numel():
+            low, high = temperature.detach().aminmax()
+            if not (low > 0 and high < math.inf):
+                raise ValueError(
+                    f"{name}: temperature must be positive and finite, "
+                    f"got a tensor with values in [{low.item():g}, {high.item():g}]"
+                )
+    elif isinstance(temperature, bool) or not isinstance(temperature, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: temperature must be a number or a tensor, got {type(temperature).__name__}")
+    elif not 0 < temperature < math.inf:
+        raise ValueError(f"{name}: temperature must be positive and finite, got {temperature}")
+
+
+def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
+    return len(shape) <= len(target) and all(
+        a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
+    )

@@ -1,0 +1,57 @@
+"""Hard top-k: the indicator of the k largest scores.
+
+    y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed).
+
+Ties go to the lower index, so the answer is deterministic and never has more than k ones.
+Selection by value, then a count among the ties: O(n) after a partial sort.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from khot.relaxations.arguments import Number, allowed_scores, budget, position
+
+__all__ = ["hard_topk"]
+
+
+def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | None = None) -> Tensor:
+    r"""Mark the ``k`` largest entries of ``x`` along ``dim`` with 1, all others with 0.
+
+    Args:
+        x: scores, any floating shape. −inf is never selected, +inf always (up to k).
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim``
+            (rounded to integers).
+        dim: the dimension along which to select.
+        mask: boolean, broadcastable to ``x``; False is never selected.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``x``, with min(k, allowed) ones per row. It
+        carries no gradient; a relaxation with ``hard=True`` has this value and a gradient.
+
+    Example:
+        >>> hard_topk(torch.tensor([2.0, 3.0, 2.0, 1.0]), 2)
+        tensor([1., 1., 0., 0.])
+    """
+    last = position("hard_topk", x, dim)
+    k_rows = budget("hard_topk", x, k, last, integer=True)
+    rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
+    chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
+    return chosen.to(x.dtype).movedim(-1, last)
+
+
+def _portable(x: Tensor, k: Tensor, order: int | None) -> Tensor:
+    """The boolean indicator; ``order`` is k if that is one number for all rows."""
+    if x.shape[-1] == 0 or order == 0:
+        return torch.zeros_like(x, dtype=torch.bool)
+    k = k.long()
+    best = x.sort(-1, descending=True).values if order is None else x.topk(order).values
+    threshold = best.gather(-1, (k - 1).clamp(0, best.shape[-1] - 1))
+    above = (x > threshold) | (x.isnan() & ~threshold.isnan())
+    level = (x == threshold) | (x.isnan() & threshold.isnan())
+    open_places = k - above.sum(-1, keepdim=True)
+    chosen = above | (level & (level.cumsum(-1) <= open_places))
+    return chosen & (x != -math.inf) & (k > 0)

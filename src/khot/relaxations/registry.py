@@ -1,0 +1,86 @@
+"""The registry of relaxations: what each operator is, and what it promises.
+
+Contract tests, benchmarks, the command line and the docs tables read it, so a new operator is
+one new file with a ``SPEC`` and one import in ``khot.relaxations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from torch import Tensor
+
+__all__ = ["Relaxation", "get", "names", "register", "specs"]
+
+Smoothness = Literal["C∞", "C¹", "C⁰", "piecewise", "none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relaxation:
+    """An operator and its row in the property table.
+
+    Attributes:
+        name: the function's name without ``_topk``; what ``method=`` takes.
+        weights: ``f(x, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
+        matrix: likewise → soft one-hot rows (…, k, n), if the operator has them.
+        bounded: weights lie in [0, 1].
+        sums_to_k: weights sum to min(k, allowed).
+        keeps_order: a larger score never gets a smaller weight.
+        equivariant: permuting distinct scores permutes the weights.
+        shift_invariant: adding a constant to all scores changes nothing.
+        ties_share: n equal scores get k/n each.
+        real_k: k may be any real number, and has a gradient.
+        smooth: how often the weights are continuously differentiable.
+        stochastic: takes a ``generator`` and is random.
+        max_n: the row length the contract runs it at.
+        example_options: option sets (beside the defaults) that the contract also runs.
+        reference: the paper, in one line.
+    """
+
+    name: str
+    weights: Callable[..., Tensor]
+    matrix: Callable[..., Tensor] | None = None
+    bounded: bool = True
+    sums_to_k: bool = True
+    keeps_order: bool = True
+    equivariant: bool = True
+    shift_invariant: bool = True
+    ties_share: bool = True
+    real_k: bool = False
+    smooth: Smoothness = "none"
+    stochastic: bool = False
+    max_n: int = 10_000
+    example_options: tuple[Mapping[str, Any], ...] = field(default=())
+    reference: str = ""
+
+
+_SPECS: dict[str, Relaxation] = {}
+
+
+def register(spec: Relaxation) -> Relaxation:
+    """Add ``spec``; its name must be new."""
+    if spec.name in _SPECS:
+        raise ValueError(f"register: a relaxation named {spec.name!r} is already registered")
+    _SPECS[spec.name] = spec
+    return spec
+
+
+def get(name: str) -> Relaxation:
+    """The relaxation called ``name``."""
+    try:
+        return _SPECS[name]
+    except KeyError:
+        raise ValueError(f"unknown method {name!r}; known methods: {', '.join(names())}") from None
+
+
+def names() -> list[str]:
+    """The registered names, in order of registration."""
+    return list(_SPECS)
+
+
+def specs() -> Mapping[str, Relaxation]:
+    """All registered relaxations by name, read-only."""
+    return MappingProxyType(_SPECS)
