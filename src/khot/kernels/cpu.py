@@ -28,8 +28,8 @@ def usable(*tensors: Tensor) -> bool:
     wrappers, forward-mode duals, subclasses, and tensors without elements.
     """
     if (
-        native() is None
-        or torch.compiler.is_compiling()
+        torch.compiler.is_compiling()  # first: nothing after it can be traced
+        or native() is None
         or torch._C._is_tracing()  # pyright: ignore[reportPrivateUsage]
         or torch._C._len_torch_dispatch_stack() > 0  # pyright: ignore[reportPrivateUsage]
     ):
@@ -91,7 +91,7 @@ def gate_jacobian(residual: Tensor, grad: Tensor, temperature: Tensor) -> tuple[
     row_shape = (*shape[:-1], 1)
     per_row = temperature.numel() != 1
     if per_row:
-        temperature = temperature.expand(row_shape)
+        temperature = _per_row(temperature, row_shape)
     if temperature.dtype != dtype or not temperature.is_cpu:
         temperature = temperature.to("cpu", dtype)
     # The names keep these alive until the kernel is done with their memory.
@@ -111,6 +111,15 @@ def gate_jacobian(residual: Tensor, grad: Tensor, temperature: Tensor) -> tuple[
         torch.get_num_threads(),
     )
     return out, mean
+
+
+def _per_row(temperature: Tensor, row_shape: tuple[int, ...]) -> Tensor:
+    try:
+        return temperature.expand(row_shape)
+    except RuntimeError as error:
+        raise ValueError(
+            f"temperature must broadcast to {row_shape}, got one of shape {tuple(temperature.shape)}"
+        ) from error
 
 
 def _library() -> Native:

@@ -1,0 +1,49 @@
+"""Fixtures for tests of compiled code."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from khot.kernels import loader
+
+
+@pytest.fixture
+def library():
+    """The compiled library; without it the test is skipped, or fails where KHOT_REQUIRE_NATIVE=1."""
+    try:
+        found = loader.native()
+    except ImportError as error:
+        pytest.fail(str(error))
+    if found is None:
+        pytest.skip(f"needs the compiled library: {loader.status().reason}")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards():
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run_python():
+    """Run code in a new process, with only the given KHOT_ switches set; returns what it prints."""
+
+    def run(code: str, **switches: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("KHOT_")}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, **switches},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
