@@ -362,3 +362,19 @@ def test_extra_groups_say_what_is_missing(project: Project):
     assert result.returncode == 0
     groups = [line.split(": ")[1] for line in result.stdout.splitlines()]
     assert groups == ["R", "browser", "several processes", "Triton interpreter"]
+
+
+def test_slow_tests_run_last(tmp_path: Path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (tmp_path / "test_order.py").write_text(
+        "import pytest\n\n@pytest.mark.slow\ndef test_b(): pass\n\ndef test_c(): pass\n\ndef test_a(): pass\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "quick_tests_first", "--collect-only", "-q"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools")},
+        capture_output=True,
+        text=True,
+    )
+    order = [line.split("::")[1] for line in result.stdout.splitlines() if "::" in line]
+    assert order == ["test_c", "test_a", "test_b"]
