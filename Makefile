@@ -76,7 +76,7 @@ docs: ## the documentation, into docs/_build/html
 	@$(python) -m sphinx -W --keep-going -b html docs docs/_build/html
 
 sanitize: venv ## the kernels under the address and undefined-behaviour sanitizers
-	@tools/sanitize.sh
+	@PYTHON=$(python) tools/sanitize.sh
 
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist src/*.egg-info src/khot/_native*.so .pytest_cache .ruff_cache .hypothesis

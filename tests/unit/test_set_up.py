@@ -337,6 +337,18 @@ def test_a_failed_change_taken_back_is_installed_again(done: Project):
     assert done.calls()[0].startswith("pip: ")
 
 
+def test_another_interpreter_makes_another_environment(done: Project):
+    describe = '"-c "*base_prefix*) echo "3.12.0 /elsewhere"; exit ;;'
+    other = done.interpreter(STAND_IN.format(python=sys.executable).replace("esac", f"    {describe}\nesac"))
+    assert done.make("venv", f"PYTHON={other}").returncode == 0
+    assert (done.folder / ".venv/bin/python").read_text() == Path(other).read_text()
+    assert done.calls()[0].startswith("pip: ")
+    # It stays when none is named, or the same.
+    for arguments in ((), (f"PYTHON={other}",)):
+        assert done.make("venv", *arguments).returncode == 0
+        assert done.calls() == []
+
+
 def test_an_environment_without_pip_is_made_again(done: Project):
     (done.folder / ".venv/set-up.stamp").unlink()
     without_pip = f'#!/bin/sh\n[ "$2" != pip ] && exec "{sys.executable}" "$@"\n'
