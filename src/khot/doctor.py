@@ -74,7 +74,7 @@ def collect() -> Report:
     """Look at everything."""
     native = status()
     compiler = _compiler()
-    headers = os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+    headers = _has_python_headers()
     return Report(
         versions={
             "khot": _version("khot"),
@@ -108,6 +108,10 @@ def _compiler() -> str | None:
     # As setuptools chooses it.
     command = os.environ.get("CXX") or sysconfig.get_config_var("CXX") or "c++"
     return shutil.which(shlex.split(command)[0])
+
+
+def _has_python_headers() -> bool:
+    return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 
 
 def _notes(native: NativeStatus, compiler: str | None, headers: bool) -> list[str]:
