@@ -1,0 +1,100 @@
+"""What is measured: named functions of scores and k, each loaded from a `module:function[:argument]` source.
+
+A side is loaded by name of its source, not passed as an object, because its memory is measured in a
+process of its own, which has to find the same function again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+import khot
+from khot.relaxations import registry
+
+__all__ = ["Kind", "Mode", "Result", "Side", "hard_topk", "load_side", "relaxation", "softmax", "topk"]
+
+Kind = Literal["khot", "torch", "peer"]
+Result = Literal["weights", "distribution", "ranks", "values"]
+Mode = Literal["forward", "forward+backward"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A function to be timed.
+
+    Args:
+        name: how tables call it.
+        package: the distribution it comes from.
+        version: the version that is installed.
+        function: of the scores and k.
+        kind: ours, PyTorch's own, or a peer's.
+        result: what it gives: `weights` like x with sum k, a `distribution` like x with sum 1,
+            `ranks` like x with sum n(n+1)/2, or k `values`.
+        map: the map it computes, if `khot.bench.truths` has a truth for it to be compared with;
+            elsewhere only the form of its result is checked.
+        note: what a reader of the table should know.
+    """
+
+    name: str
+    package: str
+    version: str
+    function: Callable[[Tensor, int], Tensor]
+    kind: Kind
+    result: Result = "weights"
+    map: str = ""
+    note: str = ""
+
+
+def load_side(source: str) -> Side:
+    """The side that `module:function` or `module:function:argument` gives when called."""
+    module_name, *rest = source.split(":")
+    if len(rest) not in (1, 2):
+        raise ValueError(f"source must read 'module:function' or 'module:function:argument'; got {source!r}")
+    attribute, *arguments = rest
+    side = getattr(importlib.import_module(module_name), attribute)(*arguments)
+    if not isinstance(side, Side):
+        raise TypeError(f"{source} must give a Side; it gave {type(side).__name__}")
+    return side
+
+
+def softmax() -> Side:
+    """`torch.softmax`, the price of one-hot."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return torch.softmax(x, -1)
+
+    return Side("torch.softmax", "torch", torch.__version__, call, "torch", "distribution")
+
+
+def topk() -> Side:
+    """`torch.topk`, the hard selection with sorted values."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return torch.topk(x, k).values
+
+    return Side("torch.topk", "torch", torch.__version__, call, "torch", "values")
+
+
+def relaxation(name: str) -> Side:
+    """A relaxation of khot's registry, called as a user calls it, at temperature 1."""
+    function = registry.get(name).weights
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return function(x, k)
+
+    return Side(f"khot.{name}_topk", "khot", khot.__version__, call, "khot", map=name)
+
+
+def hard_topk() -> Side:
+    """`khot.hard_topk`, an indicator without gradient."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.hard_topk(x, k)
+
+    return Side("khot.hard_topk", "khot", khot.__version__, call, "khot")

@@ -1,0 +1,175 @@
+"""Ratios of running times, from calls that alternate with the baseline in one process.
+
+Each round times `baseline, side, baseline, side, …`, so a machine that slows down for a while slows
+both halves of each pair. The result is the median of the rounds' ratios with its quartiles, and the
+ratio of the shortest times. Nothing here asserts: a time is a finding, not a condition.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from khot.bench.gate import first_line
+
+__all__ = ["QUICK", "Budget", "Timing", "compare"]
+
+Call = Callable[[], object]
+Clock = Callable[[], float]
+
+_WARM_BELOW = 0.05
+_MOST_CALLS = 10_000
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to measure.
+
+    Args:
+        sample_seconds: calls are repeated within a sample until it lasts about this long.
+        min_rounds: each side is sampled at least this often.
+        max_rounds: and at most this often.
+        side_seconds: a side that has used this much time rests after `min_rounds`.
+    """
+
+    sample_seconds: float = 0.005
+    min_rounds: int = 5
+    max_rounds: int = 60
+    side_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse a budget that measures nothing."""
+        if not 1 <= self.min_rounds <= self.max_rounds:
+            raise ValueError(
+                f"1 ≤ min_rounds ≤ max_rounds must hold; got {self.min_rounds} and {self.max_rounds}"
+            )
+
+
+QUICK = Budget(sample_seconds=0.001, min_rounds=3, max_rounds=5, side_seconds=0.05)
+"""Enough to see that everything runs, not to quote."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was measured of one side.
+
+    Args:
+        ratio: median over the rounds of side/baseline.
+        ratio_low: its lower quartile.
+        ratio_high: its upper quartile.
+        ratio_min: shortest time of the side / shortest time of the baseline.
+        seconds: median time of one call.
+        seconds_min: shortest.
+        baseline_seconds: median time of one call of the baseline beside it.
+        rounds: how many samples there are.
+    """
+
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    ratio_min: float
+    seconds: float
+    seconds_min: float
+    baseline_seconds: float
+    rounds: int
+
+
+@dataclass
+class _Side:
+    call: Call
+    repeats: int = 1
+    spent: float = 0.0
+    times: list[float] = field(default_factory=list[float])
+    baseline_times: list[float] = field(default_factory=list[float])
+
+
+def compare(
+    baseline: Call, sides: Mapping[str, Call], budget: Budget | None = None, clock: Clock = time.perf_counter
+) -> dict[str, Timing | str]:
+    """Time every side against the baseline; a side that raises gets its reason instead of a timing.
+
+    Args:
+        baseline: what each side is compared with.
+        sides: calls by name.
+        budget: how long to measure.
+        clock: tells the time in seconds.
+    """
+    budget = budget or Budget()
+    reference = _Side(baseline)
+    reference.repeats = _repeats(reference.call, budget, clock)
+    runs: dict[str, _Side] = {}
+    outcome: dict[str, Timing | str] = {}
+    for name, call in sides.items():
+        run = _Side(call)
+        runs[name] = run
+        try:
+            run.repeats = _repeats(call, budget, clock)
+        except Exception as error:
+            outcome[name] = f"{type(error).__name__}: {first_line(error)}"
+            del runs[name]
+
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for done in range(budget.max_rounds):
+            for name, run in list(runs.items()):
+                if done >= budget.min_rounds and run.spent >= budget.side_seconds:
+                    continue
+                try:
+                    before = _sample(reference, clock)
+                    run.times.append(_sample(run, clock))
+                    run.baseline_times.append(before)
+                except Exception as error:
+                    outcome[name] = f"{type(error).__name__}: {first_line(error)}"
+                    del runs[name]
+            if collecting:
+                gc.collect(0)
+    finally:
+        if collecting:
+            gc.enable()
+    outcome.update({name: _summary(run) for name, run in runs.items()})
+    return {name: outcome[name] for name in sides}
+
+
+def _repeats(call: Call, budget: Budget, clock: Clock) -> int:
+    """How many calls fill a sample; the two calls made to find out are the warm-up."""
+    call()
+    start = clock()
+    call()
+    once = clock() - start
+    if once <= 0:
+        return _MOST_CALLS
+    return min(_MOST_CALLS, max(1, round(budget.sample_seconds / once)))
+
+
+def _sample(run: _Side, clock: Clock) -> float:
+    """Seconds per call, averaged over one sample."""
+    entered = clock()
+    if not run.times or run.times[-1] < _WARM_BELOW:
+        run.call()  # brings the caches back after the other side; too dear for slow calls
+    start = clock()
+    for _ in range(run.repeats):
+        run.call()
+    end = clock()
+    run.spent += end - entered
+    return (end - start) / run.repeats
+
+
+def _summary(run: _Side) -> Timing:
+    ratios = [side / base for side, base in zip(run.times, run.baseline_times, strict=True) if base > 0]
+    low, middle, high = (
+        statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    )
+    return Timing(
+        ratio=middle,
+        ratio_low=low,
+        ratio_high=high,
+        ratio_min=min(run.times) / min(run.baseline_times),
+        seconds=statistics.median(run.times),
+        seconds_min=min(run.times),
+        baseline_seconds=statistics.median(run.baseline_times),
+        rounds=len(ratios),
+    )

@@ -1,0 +1,69 @@
+"""Slow, obviously right answers in float64 at temperature 1, which the gate compares results with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["TRUTHS", "Truth"]
+
+_HALVINGS = 100
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A map and its Jacobian product.
+
+    Args:
+        weights: of float64 scores and k.
+        gradient: of the weights and the gradient of the result; the gradient of the scores. None where
+            the map has kinks, at which a correct float32 gradient may be anything in between.
+    """
+
+    weights: Callable[[Tensor, int], Tensor]
+    gradient: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+def _solve(cdf: Callable[[Tensor], Tensor], x: Tensor, k: int, low: Tensor, high: Tensor) -> Tensor:
+    """`y = F(x + c)` with `Σ y = k`: the interval of c is halved until it cannot shrink any more."""
+    for _ in range(_HALVINGS):
+        shift = (low + high) / 2
+        too_much = cdf(x + shift).sum(-1, keepdim=True) > k
+        high = torch.where(too_much, shift, high)
+        low = torch.where(too_much, low, shift)
+    return cdf(x + (low + high) / 2)
+
+
+def _sigmoid_weights(x: Tensor, k: int) -> Tensor:
+    n = x.shape[-1]
+    if k == n:
+        return torch.ones_like(x)
+    middle = math.log(k / (n - k))
+    return _solve(torch.sigmoid, x, k, middle - x.amax(-1, keepdim=True), middle - x.amin(-1, keepdim=True))
+
+
+def _sigmoid_gradient(y: Tensor, grad: Tensor) -> Tensor:
+    """`(diag(w) − w wᵀ/Σw) grad` with `w = y(1 − y)`."""
+    w = y * (1 - y)
+    total = w.sum(-1, keepdim=True)
+    mean = torch.where(total > 0, (w * grad).sum(-1, keepdim=True) / total, 0.0)
+    return w * (grad - mean)
+
+
+def _sparse_weights(x: Tensor, k: int) -> Tensor:
+    return _solve(_clamp, x, k, -x.amax(-1, keepdim=True), 1 - x.amin(-1, keepdim=True))
+
+
+def _clamp(z: Tensor) -> Tensor:
+    return z.clamp(0, 1)
+
+
+TRUTHS: dict[str, Truth] = {
+    "sigmoid": Truth(_sigmoid_weights, _sigmoid_gradient),
+    "sparse": Truth(_sparse_weights),
+}
+"""By the name of the relaxation; `sparse` is the Euclidean projection on the capped simplex."""
