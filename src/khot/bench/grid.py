@@ -1,0 +1,51 @@
+"""A table before it is typeset, its Markdown, and how numbers read in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Grid", "bytes_text", "markdown", "ratio_text", "seconds_text"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A caption, a header, rows, what a reader must know of them, and where they come from."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    origin: str
+
+
+def markdown(grid: Grid) -> str:
+    """A table as Markdown."""
+    rule = ("---", *("--:" for _ in grid.header[1:]))
+    lines = [_line(row) for row in (grid.header, rule, *grid.rows)]
+    return "\n".join([f"**{grid.caption}**", "", *lines, "", "  \n".join([*grid.notes, grid.origin])]) + "\n"
+
+
+def ratio_text(ratio: float) -> str:
+    """Three figures; a large ratio as a whole number."""
+    decimals = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    return f"{ratio:.{decimals}f}"
+
+
+def seconds_text(seconds: float) -> str:
+    """Three figures with the unit that fits."""
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def bytes_text(count: int) -> str:
+    """Three figures with the unit that fits."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -1,0 +1,171 @@
+"""The JSON document of a benchmark run, written to and read from `benchmarks/results/<suite>.json`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from khot.bench.cases import Case
+from khot.bench.machine import Commit, Machine
+from khot.bench.memory import METHOD, FailureKind
+from khot.bench.schema import SchemaError, read
+from khot.bench.sides import Kind, Mode, Result
+
+__all__ = [
+    "SCHEMA",
+    "AbsentSide",
+    "Document",
+    "FailureRecord",
+    "GateRecord",
+    "Measurement",
+    "MemoryRecord",
+    "SideRecord",
+    "load",
+    "results_path",
+    "save",
+]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class SideRecord:
+    """A side that was loaded, see `khot.bench.sides.Side`; `same_map` as the suite."""
+
+    name: str
+    package: str
+    version: str
+    kind: Kind
+    result: Result
+    same_map: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class AbsentSide:
+    """A side that could not be loaded, why, and how to get it."""
+
+    name: str
+    package: str
+    reason: str
+    install: str
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A timing; see `khot.bench.timing.Timing`."""
+
+    case: str
+    side: str
+    threads: int
+    mode: Mode
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    ratio_min: float
+    seconds: float
+    seconds_min: float
+    baseline_seconds: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class GateRecord:
+    """What the gate found; see `khot.bench.gate.Gate`."""
+
+    case: str
+    side: str
+    threads: int
+    passed: bool
+    reason: str = ""
+    sum_error: float | None = None
+    value_error: float | None = None
+    gradient_error: float | None = None
+    differentiable: bool = True
+
+
+@dataclass(frozen=True)
+class FailureRecord:
+    """Why a side has no timing at a case; `threads` is None where it does not matter."""
+
+    case: str
+    side: str
+    mode: Mode
+    kind: FailureKind
+    reason: str
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class MemoryRecord:
+    """Peak extra memory of one call; see `khot.bench.memory`."""
+
+    case: str
+    side: str
+    mode: Mode
+    extra_bytes: int
+    input_bytes: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """One run of one suite."""
+
+    suite: str
+    title: str
+    created: str
+    command: str
+    quick: bool
+    threads: tuple[int, ...]
+    baseline: str
+    time_limit_seconds: float
+    memory_limit_bytes: int
+    machine: Machine
+    versions: dict[str, str]
+    commit: Commit | None
+    cases: tuple[Case, ...]
+    sides: tuple[SideRecord, ...]
+    absent: tuple[AbsentSide, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    gates: tuple[GateRecord, ...] = ()
+    failures: tuple[FailureRecord, ...] = ()
+    memory: tuple[MemoryRecord, ...] = ()
+    memory_method: str = METHOD
+    schema: int = SCHEMA
+
+
+def results_path(suite: str, root: Path) -> Path:
+    """Where the document of a suite lives in a checkout."""
+    return root / "benchmarks" / "results" / f"{suite}.json"
+
+
+def save(document: Document, path: Path) -> None:
+    """Write a document; a reader sees the old file or the new one, never half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(dataclasses.asdict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def load(path: Path) -> Document:
+    """Read and validate a document; a `SchemaError` names the file and the place."""
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"{path} is not JSON: {error}") from error
+    found = cast(dict[str, Any], value).get("schema") if isinstance(value, dict) else None
+    if found != SCHEMA:
+        raise SchemaError(f"{path} has schema {found!r}, this khot reads {SCHEMA}: run the suite again")
+    return read(Document, cast(object, value), path.name)
