@@ -1,0 +1,23 @@
+"""difftopk (Petersen 2022): SoftSort, the whole n × n matrix, of which the first k rows are summed."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from torch import Tensor
+
+from khot.bench.peers import import_quietly
+from khot.bench.sides import Side
+
+_NAME = "difftopk.SoftSort"
+
+
+def load() -> Side:
+    """The side, or `PeerAbsent`."""
+    difftopk = import_quietly("difftopk", name=_NAME, package="difftopk==0.2.0")
+    matrix = difftopk.SoftSort()
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return matrix(x)[:, :k].sum(1)
+
+    return Side(_NAME, "difftopk", version("difftopk"), call, "peer", note="sum of the first k rows")

@@ -1,0 +1,24 @@
+"""softtorch: its `topk` with the default method, NeuralSort."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from torch import Tensor
+
+from khot.bench.peers import import_quietly
+from khot.bench.sides import Side
+
+_NAME = "softtorch.topk"
+
+
+def load() -> Side:
+    """The side, or `PeerAbsent`."""
+    softtorch = import_quietly(
+        "softtorch", name=_NAME, package="softtorch==0.1.1", pip_options="--ignore-requires-python"
+    )
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return softtorch.topk(x, k).indices.sum(-2)
+
+    return Side(_NAME, "softtorch", version("softtorch"), call, "peer", note="sum of its k soft indices")
