@@ -1,0 +1,10 @@
+"""Measures khot beside PyTorch and its peers: `khot bench <suite>`.
+
+A speed is a ratio taken in one process, alternating the two sides, and only after the side's result
+has passed its gate. Each run is one JSON document (`results`), from which the tables of the
+documentation are made (`tables`, `markers`).
+
+The way of one run: a suite (`suites/`) names cases and sides; the `runner` probes each side in a
+process of its own (`memory`), checks it (`gate`), times it (`timing`) and writes what it found. A new
+suite is one file in `suites/`, a new peer one file in `peers/`.
+"""

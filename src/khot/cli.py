@@ -1,0 +1,169 @@
+"""The commands that need the extra `khot[cli]`: `khot bench`, `khot doctor`, `khot demo`."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from khot.bench.suites import load_suite, suite_names
+
+__all__ = ["app"]
+
+
+class _SuiteGroup(TyperGroup):
+    """A group whose error for an unknown name lists the names there are."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, or an error that names the suites."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and not cmd_name.startswith("-") and not ctx.resilient_parsing:
+            known = ", ".join(suite_names())
+            raise typer.BadParameter(
+                f"unknown suite {cmd_name!r}; choose from {known}; or list, all, tables", ctx=ctx
+            )
+        return command
+
+
+app = typer.Typer(
+    help="Differentiable and stochastic top-k for PyTorch.", no_args_is_help=True, add_completion=False
+)
+bench = typer.Typer(
+    cls=_SuiteGroup,
+    help="Measure khot beside PyTorch and its peers, each side only after its result has proved right.",
+    no_args_is_help=True,
+    subcommand_metavar="SUITE|list|all|tables",
+)
+app.add_typer(bench, name="bench")
+
+Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
+Threads = Annotated[
+    list[int] | None,
+    typer.Option(min=1, max=1024, help="Threads of both sides; may be repeated.", show_default="1"),
+]
+Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Measure other packages too.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only sides whose name contains this; may be repeated."),
+]
+Output = Annotated[
+    Path | None, typer.Option(help="The JSON file to write.", show_default="benchmarks/results/<suite>.json")
+]
+Root = Annotated[Path, typer.Option(help="The checkout that holds README.md, docs and benchmarks.")]
+
+
+@bench.command("list")
+def list_suites() -> None:
+    """List the suites with their cases, and the peers that are installed or absent."""
+    from khot.bench.listing import lines
+
+    for line in lines():
+        typer.echo(line)
+
+
+@bench.command("all")
+def run_all(quick: Quick = False, threads: Threads = None, peers: Peers = True, root: Root = Path()) -> None:
+    """Run every suite."""
+    for name in suite_names():
+        _run(name, quick, threads, peers, None, None, root)
+
+
+@bench.command("tables")
+def tables(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a table is stale.")] = False,
+    root: Root = Path(),
+) -> None:
+    """Write the tables of README.md and docs from the committed results."""
+    from khot.bench import markers
+
+    try:
+        changed = markers.stale(root) if check else markers.refresh(root)
+    except markers.MarkerError as error:
+        _fail(str(error))
+    for page in changed:
+        typer.echo(f"{page.relative_to(root)}: {'stale' if check else 'written'}")
+    if check and changed:
+        _fail("the tables differ from benchmarks/results; run `khot bench tables`")
+
+
+def _suite_command(name: str) -> Callable[..., None]:
+    def command(
+        quick: Quick = False,
+        threads: Threads = None,
+        peers: Peers = True,
+        only: Only = None,
+        output: Output = None,
+        root: Root = Path(),
+    ) -> None:
+        _run(name, quick, threads, peers, only, output, root)
+
+    command.__doc__ = f"Run the suite {name} and write its results."
+    return command
+
+
+for _name in suite_names():
+    bench.command(_name)(_suite_command(_name))
+
+
+def _run(
+    name: str,
+    quick: bool,
+    threads: list[int] | None,
+    peers: bool,
+    only: list[str] | None,
+    output: Path | None,
+    root: Path,
+) -> None:
+    from rich.console import Console
+
+    from khot.bench import results, runner, terminal
+    from khot.bench.progress import progress
+
+    settings = runner.Settings(
+        threads=tuple(dict.fromkeys(threads or [1])),
+        quick=quick,
+        peers=peers,
+        only=tuple(only or ()),
+        command=shlex.join(["khot", *sys.argv[1:]]),
+    )
+    # A partial or quick run must not replace the committed results without being asked to.
+    if output is None and not (quick or only or not peers):
+        output = results.results_path(name, root)
+    with progress(f"khot bench {name}") as report:
+        try:
+            document = runner.run(load_suite(name), settings, report)
+        except ValueError as error:
+            _fail(str(error))
+    terminal.show(document, Console())
+    if output is None:
+        typer.echo("Not written: a quick or partial run is kept only with --output.")
+    else:
+        results.save(document, output)
+        typer.echo(f"Written to {output}.")
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON.")] = False,
+) -> None:
+    """Tell what khot found on this machine, and how to get what it did not."""
+    from khot import doctor as check_up
+
+    raise typer.Exit(check_up.run(json=as_json))
+
+
+@app.command()
+def demo() -> None:
+    """Show a differentiable top-k at work, in a few seconds."""
+    importlib.import_module("khot.demo").main()
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"khot: {message}", err=True)
+    raise typer.Exit(1)
