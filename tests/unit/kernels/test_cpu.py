@@ -59,8 +59,6 @@ def answers_inside(transform):
     return answers
 
 
-# torch's own forward mode loads formulas that it scripts with what it calls deprecated.
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 def test_functorch_wrappers_are_not():
     x = torch.randn(3, 4)
     assert answers_inside(lambda f: torch.func.vmap(f)(x)) == [False]
@@ -102,7 +100,7 @@ def test_nothing_is_under_compile_and_export():
     assert torch.equal(torch.export.export(Model(), (x,)).module()(x), x)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_nothing_is_under_jit_trace():
     x = torch.randn(3)
     traced = torch.jit.trace(lambda x: x + (1.0 if cpu.usable(x) else 0.0), (x,), check_trace=False)
