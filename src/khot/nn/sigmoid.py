@@ -30,7 +30,7 @@ class SigmoidTopK(nn.Module):
     Example:
         >>> layer = SigmoidTopK(2, temperature=0.5)
         >>> layer(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
-        tensor([2.0000])
+        tensor([2.])
         >>> learned = SigmoidTopK(2, learn_k=True, k_max=4, learn_temperature=True)
         >>> sorted(name for name, _ in learned.named_parameters())
         ['kappa', 'log_temperature']

@@ -45,8 +45,8 @@ def as_rows(
     """Check the arguments of the operator called ``name`` and bring them to row form."""
     last = position(name, x, dim)
     k_rows = budget(name, x, k, last)
-    t_rows = _per_row(name, "temperature", x, temperature, last)
     _check_temperature(name, temperature)
+    t_rows = _per_row(name, "temperature", x, temperature, last)
     rows = allowed_scores(name, x, mask).movedim(last, -1)
     order = None if isinstance(k, Tensor) else math.floor(k) + 1
     return Rows(rows, k_rows, t_rows, order)

@@ -26,8 +26,8 @@ from khot.relaxations.arguments import is_plain
 
 __all__ = ["residual_of", "solve"]
 
-# The most that 10⁵ adversarial rows needed was 14 and 22 (tests/unit/relaxations/test_logistic_threshold.py).
-_STEPS = {torch.float32: 16, torch.float64: 26}
+# Adversarial rows need up to 8 and 12 (tests/unit/relaxations/test_logistic_threshold.py).
+_STEPS = {torch.float32: 10, torch.float64: 14}
 _FAR = 1e4  # beyond this distance from the anchor, in units of τ, a weight is 0 or 1
 
 
@@ -88,6 +88,7 @@ def _offset(z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> 
     close = 0.1 * torch.finfo(z.dtype).eps ** (1 / 3)  # the step after this one is exact: cubic
 
     e = (low + high) / 2
+    low, high = low - 1, high + 1  # the root can lie on the edge, and rounding just beyond it
     f = torch.zeros_like(e)
     for _ in range(_STEPS[z.dtype]):
         p = torch.sigmoid(sign * (z + e))

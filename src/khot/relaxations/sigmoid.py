@@ -63,7 +63,7 @@ def sigmoid_topk(
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 3) for v in sigmoid_topk(x, 2).tolist()]
-        [0.855, 0.445, 0.7]
+        [0.859, 0.451, 0.691]
         >>> [round(v, 3) for v in sigmoid_topk(x, 2, temperature=0.1).tolist()]
         [1.0, 0.007, 0.993]
         >>> sigmoid_topk(x, 2, hard=True).tolist()

@@ -1,0 +1,6 @@
+"""The contracts of khot, to run on its operators and on your own."""
+
+from khot.testing.contract import Check, check_relaxation, relaxation_checks
+from khot.testing.requirements import ContractError
+
+__all__ = ["Check", "ContractError", "check_relaxation", "relaxation_checks"]

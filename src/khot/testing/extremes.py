@@ -1,0 +1,111 @@
+"""Checks at the extremes: sizes, scales, infinities, dtypes. No NaN from finite input, ever."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot.relaxations.registry import Relaxation
+from khot.testing.requirements import draw, require, require_close, scores, sum_tolerance
+
+__all__ = ["CHECKS"]
+
+Options = Mapping[str, Any]
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_scales(spec: Relaxation, options: Options) -> None:
+    """Huge, tiny, shifted, tied and heavy-tailed scores, in every dtype: finite, and the sum is kept."""
+    for dtype in DTYPES:
+        for what, x in _hostile(dtype):
+            for k in (1, 3, x.shape[-1] - 1):
+                leaf = x.clone().requires_grad_()
+                y = draw(spec, leaf, k, options)
+                where = f"{what}, k = {k}, {dtype}"
+                require(y.dtype == dtype, f"{where}: the result is {y.dtype}")
+                require(bool(y.isfinite().all()), f"{where}: not finite")
+                if spec.sums_to_k:
+                    worst = (y.double().sum(-1) - k).abs().max().item()
+                    allowed = sum_tolerance(dtype, x.shape[-1], k)
+                    require(worst <= allowed, f"{where}: |Σy − k| = {worst:.3g}, allowed {allowed:.3g}")
+                (grad,) = torch.autograd.grad(y, leaf, torch.ones_like(y).cumsum(-1))
+                require(bool(grad.isfinite().all()), f"{where}: the gradient is not finite")
+
+
+def check_infinities(spec: Relaxation, options: Options) -> None:
+    """+inf is surely selected; more than k of them share k; −inf never is."""
+    inf = math.inf
+    x = torch.tensor([[inf, 1.0, 0.5, 0.0], [inf, inf, inf, 0.0], [-inf, 2.0, 1.0, 0.0]], dtype=torch.float64)
+    leaf = x.clone().requires_grad_()
+    y = draw(spec, leaf, 2, options)
+    require(bool(y.isfinite().all()), "infinite scores give weights that are not finite")
+    require(y[0, 0] == 1, f"one +inf has weight {y[0, 0]:.17g}, not 1")
+    require_close(y[0, 1:].sum(), torch.ones((), dtype=y.dtype), 1e-9, "the rest beside one +inf")
+    if spec.ties_share and not spec.stochastic:
+        require_close(y[1, :3], torch.full((3,), 2 / 3, dtype=y.dtype), 1e-12, "three +inf and k = 2")
+    require(y[1, 3] == 0, "a finite score has weight beside three +inf and k = 2")
+    require(y[2, 0] == 0, "−inf has weight")
+    (grad,) = torch.autograd.grad(y, leaf, scores(3, 4))
+    require(bool(grad.isfinite().all()), "infinite scores give a gradient that is not finite")
+
+
+def check_largest_row(spec: Relaxation, options: Options) -> None:
+    """The declared largest row, float32: the sum is kept, k near n too."""
+    n = spec.max_n
+    x = scores(n, dtype=torch.float32)
+    for k in (8, n // 2, n - 1):
+        y = draw(spec, x, k, options)
+        if spec.sums_to_k:
+            worst = abs(y.double().sum().item() - k)
+            require(worst <= sum_tolerance(y.dtype, n, k), f"n = {n}, k = {k}: |Σy − k| = {worst:.3g}")
+
+
+def check_half_gradient(spec: Relaxation, options: Options) -> None:
+    """Half types have the gradient of float64, to their own resolution, also where y rounds to 1."""
+    for dtype in (torch.float16, torch.bfloat16):
+        x = (8 * scores(4, 12)).to(dtype)
+        expected, actual = (
+            torch.autograd.grad(draw(spec, leaf, 3, options)[:, 0].sum(), leaf)[0]
+            for leaf in (x.double().requires_grad_(), x.clone().requires_grad_())
+        )
+        allowed = 4 * torch.finfo(dtype).eps * max(expected.abs().max().item(), 1e-2)
+        require_close(actual, expected.to(dtype), allowed, f"gradient in {dtype}")
+
+
+def check_without_grad(spec: Relaxation, options: Options) -> None:
+    """The same values with and without gradients."""
+    x = scores(3, 7)
+    with torch.no_grad():
+        plain = draw(spec, x, 2, options)
+    require(not plain.requires_grad, "a result without gradients requires one")
+    tracked = draw(spec, x.clone().requires_grad_(), 2, options)
+    require_close(plain, tracked.detach(), 0.0, "values with gradients off")
+
+
+def _hostile(dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
+    x = scores(3, 20)
+    heavy = torch.tan(1.5 * x.clamp(-1, 1))
+    large = min(1e30, torch.finfo(dtype).max / 8)
+    yield "scores", x.to(dtype)
+    yield "scores × 1e-3", (x * 1e-3).to(dtype)
+    yield "scores × 1e4", (x * 1e4).clamp(-large, large).to(dtype)
+    yield f"scores × {large:.0e}", (x * large / 4).to(dtype)
+    yield "scores + 1e4", (x + 1e4).to(dtype)
+    yield "heavy tails", (heavy * 50).to(dtype)
+    yield "ties", torch.zeros(3, 20, dtype=dtype)
+    yield "ties at the largest number", torch.full((3, 20), torch.finfo(dtype).max, dtype=dtype)
+    yield "two levels", (x > 0).to(dtype) * 30
+    yield "both ends of the range", torch.where(x > 0.5, 1.0, -1.0).to(dtype) * torch.finfo(dtype).max
+
+
+CHECKS = [
+    check_scales,
+    check_infinities,
+    check_largest_row,
+    check_half_gradient,
+    check_without_grad,
+]
