@@ -56,7 +56,7 @@ class Gate:
         sum_error: the largest relative distance of a row's sum from what the result promises.
         value_error: the largest distance from the truth, where there is one.
         gradient_error: likewise of the gradient, relative to the largest.
-        differentiable: whether a backward pass can be timed.
+        differentiable: False if the result turned out to have no gradient.
     """
 
     passed: bool
@@ -78,9 +78,15 @@ def check(side: Side, case: Case, answer: Tensor | None = None, *, gradient: boo
     """
     x = case.make()
     before = x.clone()
+    differentiable = True
     try:
-        plain, _ = prepare(side, x, case.k, "forward")()
-        recorded, returned, differentiable = plain, None, gradient
+        plain = prepare(side, x, case.k, "forward")()[0].detach()
+        problem = _problem(plain, result_shape(side, x, case.k))
+        if not torch.equal(x, before):
+            problem = "it changes its input"
+        if problem:
+            return Gate(False, problem)
+        recorded, returned = plain, None
         if gradient:
             try:
                 recorded, returned = prepare(side, x, case.k, "forward+backward")()
@@ -88,18 +94,13 @@ def check(side: Side, case: Case, answer: Tensor | None = None, *, gradient: boo
                 differentiable = False
     except Exception as error:
         return Gate(False, f"{type(error).__name__}: {first_line(error)}")
-    plain, recorded = plain.detach(), recorded.detach()
-    # `prepare` clones the input for backward only, so an in-place forward shows here.
-    if not torch.equal(x, before):
-        return Gate(False, "it changes its input", differentiable=differentiable)
-
-    # The call without a graph and the one with it may take different ways: both are timed.
-    for result in (plain, recorded):
-        problem = _problem(result, result_shape(side, x, case.k))
-        if problem:
-            return Gate(False, problem, differentiable=differentiable)
+    recorded = recorded.detach()
+    # The call without a graph and the one with it may take different ways, and both are timed.
+    problem = _problem(recorded, result_shape(side, x, case.k))
     if returned is not None and not bool(torch.isfinite(returned).all()):
-        return Gate(False, "the gradient is not finite", differentiable=differentiable)
+        problem = "the gradient is not finite"
+    if problem:
+        return Gate(False, problem)
 
     sum_error = _sum_error(side, case, torch.stack([plain, recorded]))
     truth = TRUTHS.get(side.map)

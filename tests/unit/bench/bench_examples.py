@@ -1,0 +1,184 @@
+"""Sides whose behaviour is known, and a small fixed document."""
+
+import sys
+import time
+
+import torch
+
+from khot.bench.cases import Case
+from khot.bench.machine import Commit, Machine
+from khot.bench.peers import PeerAbsent
+from khot.bench.results import (
+    AbsentSide,
+    Document,
+    FailureRecord,
+    GateRecord,
+    Measurement,
+    MemoryRecord,
+    SideRecord,
+)
+from khot.bench.sides import Side
+from khot.bench.suite import Suite
+from khot.bench.truths import TRUTHS
+
+CASE = Case("4×32", (4, 32), 5)
+MEBIBYTE = 2**20
+WRONG = "value error 1e+00 exceeds 1e-05"
+
+
+def side(name, function, **options):
+    return Side(name, "example", "1.0", function, "peer", **options)
+
+
+def right():
+    return side("right", _right, map="sigmoid")
+
+
+class _Right(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        y = TRUTHS["sigmoid"].weights(x.double(), k).to(x.dtype)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        return TRUTHS["sigmoid"].gradient(y, grad), None
+
+
+def _right(x, k):
+    return _Right.apply(x, k)
+
+
+def wrong():
+    """Sums to k, as the map does, but is another map."""
+    return side("wrong", lambda x, k: k * torch.softmax(x, -1), map="sigmoid")
+
+
+def failing():
+    def function(x, k):
+        raise RuntimeError("cannot do this\nand more that nobody wants in a table")
+
+    return side("failing", function)
+
+
+def allocating():
+    """Holds 64 MiB for a moment, at any input but the tiny one of the warm-up."""
+
+    def function(x, k):
+        if x.shape[-1] > 16:
+            torch.ones(64 * MEBIBYTE // 4)
+        return x * 1.0
+
+    return side("allocating", function)
+
+
+def greedy():
+    def function(x, k):
+        if x.shape[-1] > 16:
+            torch.ones(4096 * MEBIBYTE // 4)
+        return x * 1.0
+
+    return side("greedy", function)
+
+
+def sleeping():
+    def function(x, k):
+        if x.shape[-1] > 16:
+            time.sleep(60)
+        return x * 1.0
+
+    return side("sleeping", function)
+
+
+def printing():
+    sys.stdout.write("a package that talks when it is loaded\n")
+    return side("printing", lambda x, k: x * 1.0)
+
+
+def hard():
+    return side("hard", lambda x, k: (x.detach() > 0).to(x.dtype))
+
+
+def absent():
+    raise PeerAbsent("absent.topk", "absent==9.9", "not installed", "--some-option")
+
+
+def suite(*sides, peers=()):
+    return Suite(
+        name="example",
+        title="An example",
+        baseline="khot.bench.sides:softmax",
+        sides=tuple(f"bench_examples:{name}" for name in sides),
+        peers=tuple(f"bench_examples:{name}" for name in peers),
+        cases=(CASE,),
+        quick_cases=(CASE,),
+        map="sigmoid",
+    )
+
+
+def measurement(case, side, mode, ratio, *, threads=1, baseline=1e-3):
+    seconds = ratio * baseline
+    return Measurement(
+        case,
+        side,
+        threads,
+        mode,
+        ratio=ratio,
+        ratio_low=0.9 * ratio,
+        ratio_high=1.1 * ratio,
+        ratio_min=ratio,
+        seconds=seconds,
+        seconds_min=seconds,
+        baseline_seconds=baseline,
+        rounds=5,
+    )
+
+
+def document():
+    large, tiny = Case("1×1e6", (1, 1_000_000), 1000), Case("1×16", (1, 16), 4)
+    measured = [
+        (large.name, "torch.softmax", "forward", 1.0, 1, 1e-3),
+        (large.name, "torch.softmax", "forward+backward", 1.0, 1, 2e-3),
+        (large.name, "khot.sigmoid_topk", "forward", 1.234, 1, 1e-3),
+        (large.name, "khot.sigmoid_topk", "forward+backward", 1.5, 1, 2e-3),
+        (large.name, "slow", "forward", 12345.6, 1, 1e-3),
+        (large.name, "khot.sigmoid_topk", "forward", 0.65, 2, 1e-3),
+        (tiny.name, "torch.softmax", "forward", 1.0, 1, 2e-6),
+        (tiny.name, "khot.sigmoid_topk", "forward", 4.0, 1, 2e-6),
+    ]
+    return Document(
+        suite="example",
+        title="An example",
+        created="2025-01-02T03:04:05+00:00",
+        command="khot bench example",
+        quick=False,
+        threads=(1, 2),
+        baseline="torch.softmax",
+        time_limit_seconds=5.0,
+        memory_limit_bytes=8 * 2**30,
+        machine=Machine("A CPU", 2, 16.0, "Linux 6"),
+        versions={"python": "3.11.0", "torch": "2.13.0"},
+        commit=Commit("0123456789abcdef", dirty=True),
+        cases=(large, tiny),
+        sides=(
+            SideRecord("torch.softmax", "torch", "2.13.0", "torch", "distribution", same_map=False),
+            SideRecord("khot.sigmoid_topk", "khot", "0.1", "khot", "weights", same_map=True),
+            SideRecord("slow", "slow", "3", "peer", "weights", same_map=False, note="a|b"),
+            SideRecord("bad", "bad", "4", "peer", "ranks", same_map=False),
+        ),
+        absent=(AbsentSide("absent.topk", "absent==9.9", "not installed", "pip install absent==9.9"),),
+        measurements=tuple(
+            measurement(case, side, mode, ratio, threads=threads, baseline=base)
+            for case, side, mode, ratio, threads, base in measured
+        ),
+        gates=(GateRecord(large.name, "khot.sigmoid_topk", 1, True, "", 1e-7, 2e-7, None),),
+        failures=(
+            FailureRecord(large.name, "slow", "forward+backward", "memory", "no room"),
+            FailureRecord(large.name, "bad", "forward", "wrong", WRONG, 1),
+            FailureRecord(large.name, "bad", "forward+backward", "wrong", WRONG, 1),
+            FailureRecord(tiny.name, "slow", "forward", "time", "longer than 5 s"),
+        ),
+        memory=(MemoryRecord(large.name, "khot.sigmoid_topk", "forward", 8_000_000, 4_000_000),),
+    )

@@ -1,0 +1,85 @@
+import pytest
+
+from khot.bench.timing import QUICK, Budget, compare
+
+
+class FakeClock:
+    """Time passes only inside the calls, and the calls are written down."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.log = []
+
+    def __call__(self):
+        return self.now
+
+    def call(self, name, seconds):
+        def call():
+            self.log.append(name)
+            self.now += seconds
+
+        return call
+
+
+def runs(log):
+    """The log with repeats of one call folded into one entry."""
+    return [name for i, name in enumerate(log) if i == 0 or log[i - 1] != name]
+
+
+def test_each_sample_of_a_side_follows_one_of_the_baseline():
+    clock = FakeClock()
+    budget = Budget(sample_seconds=0.3, min_rounds=3, max_rounds=3)
+    sides = {"a": clock.call("a", 0.2), "b": clock.call("b", 0.3)}
+    compare(clock.call("base", 0.1), sides, budget, clock)
+    assert runs(clock.log) == ["base", "a", "b"] + ["base", "a", "base", "b"] * 3
+
+
+def test_ratios_are_those_of_the_clock():
+    clock = FakeClock()
+    found = compare(clock.call("base", 0.5), {"a": clock.call("a", 1.5)}, Budget(max_rounds=6), clock)["a"]
+    assert found.ratio == pytest.approx(3)
+    assert found.ratio_low == pytest.approx(3)
+    assert found.ratio_high == pytest.approx(3)
+    assert found.ratio_min == pytest.approx(3)
+    assert found.seconds == pytest.approx(1.5)
+    assert found.baseline_seconds == pytest.approx(0.5)
+
+
+def test_a_slow_side_rests_and_a_fast_one_goes_on():
+    clock = FakeClock()
+    budget = Budget(min_rounds=2, max_rounds=10, side_seconds=1.0)
+    found = compare(
+        clock.call("base", 0.01),
+        {"slow": clock.call("slow", 5.0), "fast": clock.call("fast", 0.01)},
+        budget,
+        clock,
+    )
+    assert found["slow"].rounds == 2
+    assert found["fast"].rounds == 10
+
+
+def test_short_calls_are_repeated_within_a_sample():
+    clock = FakeClock()
+    compare(clock.call("base", 0.001), {"a": clock.call("a", 0.001)}, Budget(0.05, 1, 1), clock)
+    assert clock.log.count("a") == 2 + 1 + 50  # to find the repeats, to warm up, to measure
+
+
+@pytest.mark.parametrize("fails_at", [1, 4])
+def test_a_failing_side_is_recorded_and_the_others_go_on(fails_at):
+    clock = FakeClock()
+    calls = []
+
+    def failing():
+        calls.append(None)
+        if len(calls) == fails_at:
+            raise RuntimeError("broke\nin two lines")
+        clock.now += 0.1
+
+    found = compare(clock.call("base", 0.1), {"bad": failing, "good": clock.call("good", 0.1)}, QUICK, clock)
+    assert found["bad"] == "RuntimeError: broke"
+    assert found["good"].rounds == QUICK.max_rounds or found["good"].rounds >= QUICK.min_rounds
+
+
+def test_a_budget_that_measures_nothing_is_refused():
+    with pytest.raises(ValueError, match="min_rounds"):
+        Budget(min_rounds=0)
