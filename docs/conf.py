@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-import khot
 import torch
+
+import khot
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 os.environ.setdefault("MPLBACKEND", "Agg")

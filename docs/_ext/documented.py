@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-import khot
 from sphinx.errors import ExtensionError
+
+import khot
 
 
 def _require_all_documented(app) -> None:

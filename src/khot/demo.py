@@ -86,9 +86,9 @@ def fit_planted_features(gate: str, seed: int, steps: int = 300) -> tuple[int, f
         loss = (data @ (_gate(gate, scores) * slope) - target).square().mean()
         optimizer.zero_grad()
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        optimizer.step()
-    chosen = set(scores.detach().topk(5).indices.tolist())
-    return len(chosen & set(planted.tolist())), float(loss.detach())
+        optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+    found = khot.hard_topk(scores, 5)[planted].sum()
+    return int(found), float(loss.detach())
 
 
 def _gate(name: str, scores: Tensor) -> Tensor:
