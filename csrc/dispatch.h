@@ -14,6 +14,8 @@
 //
 // Rules for a body: no #include (headers would be compiled for that set too), no templates (their
 // instantiation may escape the target pragma), and functions are `static`, so that none is shared.
+// KHOT_BODY_AVX2 is 1 where AVX2 intrinsics may be used (the .cpp includes their header) and 0 elsewhere;
+// __AVX2__ does not tell, since g++ 12 reads the whole file before it obeys the pragma.
 #pragma once
 
 #include <cstdint>
@@ -49,6 +51,7 @@ const Table& pick(const Table& base, const Table& avx2, const Table& avx512) {
 
 #ifdef KHOT_KERNEL_BODY
 
+#define KHOT_BODY_AVX2 0
 namespace khot::base {
 namespace f32 {
 using real = float;
@@ -61,6 +64,8 @@ using real = double;
 }  // namespace khot::base
 
 #if KHOT_X86
+#undef KHOT_BODY_AVX2
+#define KHOT_BODY_AVX2 1
 
 // The features named here are the ones that isa_supported() asks the CPU for: change both together.
 #if defined(__clang__)
@@ -116,4 +121,5 @@ namespace avx512 = base;
 }  // namespace khot
 
 #endif  // KHOT_X86
+#undef KHOT_BODY_AVX2
 #endif  // KHOT_KERNEL_BODY
