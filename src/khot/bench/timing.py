@@ -21,6 +21,7 @@ Call = Callable[[], object]
 Clock = Callable[[], float]
 
 _WARM_BELOW = 0.05
+_SLOW = 0.5
 _MOST_CALLS = 10_000
 
 
@@ -30,13 +31,14 @@ class Budget:
 
     Args:
         sample_seconds: calls are repeated within a sample until it lasts about this long.
-        min_rounds: each side is sampled at least this often.
+        min_rounds: each side is sampled at least this often, a slow one half as often, but twice.
         max_rounds: and at most this often.
-        side_seconds: a side that has used this much time rests after `min_rounds`.
+        side_seconds: a side that has used this much time rests after `min_rounds`; one that has used
+            three times as much counts as slow.
     """
 
     sample_seconds: float = 0.005
-    min_rounds: int = 5
+    min_rounds: int = 6
     max_rounds: int = 60
     side_seconds: float = 1.0
 
@@ -46,6 +48,12 @@ class Budget:
             raise ValueError(
                 f"1 ≤ min_rounds ≤ max_rounds must hold; got {self.min_rounds} and {self.max_rounds}"
             )
+
+    def enough(self, rounds: int, spent: float) -> bool:
+        """Whether a side has been sampled often enough for what it costs."""
+        if spent >= 3 * self.side_seconds:
+            return rounds >= max(2, self.min_rounds // 2)
+        return rounds >= self.min_rounds and spent >= self.side_seconds
 
 
 QUICK = Budget(sample_seconds=0.001, min_rounds=3, max_rounds=5, side_seconds=0.05)
@@ -114,9 +122,9 @@ def compare(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for done in range(budget.max_rounds):
+        for _ in range(budget.max_rounds):
             for name, run in list(runs.items()):
-                if done >= budget.min_rounds and run.spent >= budget.side_seconds:
+                if budget.enough(len(run.times), run.spent):
                     continue
                 try:
                     before = _sample(reference, clock)
@@ -135,11 +143,14 @@ def compare(
 
 
 def _repeats(call: Call, budget: Budget, clock: Clock) -> int:
-    """How many calls fill a sample; the two calls made to find out are the warm-up."""
-    call()
-    start = clock()
-    call()
-    once = clock() - start
+    """How many calls fill a sample; the calls made to find out are the warm-up."""
+    once = 0.0
+    for _ in range(2):
+        start = clock()
+        call()
+        once = clock() - start
+        if once >= _SLOW:
+            break  # so slow a call is not sped up by a second warm-up
     if once <= 0:
         return _MOST_CALLS
     return min(_MOST_CALLS, max(1, round(budget.sample_seconds / once)))
