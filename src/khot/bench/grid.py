@@ -10,25 +10,29 @@ __all__ = ["Grid", "bytes_text", "markdown", "ratio_text", "seconds_text"]
 
 @dataclass(frozen=True)
 class Grid:
-    """A caption, a header, rows, what a reader must know of them, and where they come from."""
+    """A caption, a header, rows, what a reader must know of them, and where they come from.
+
+    The first `text_columns` hold words and are set left, the others hold numbers and are set right.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
     origin: str
+    text_columns: int = 1
 
 
 def markdown(grid: Grid) -> str:
     """A table as Markdown."""
-    rule = ("---", *("--:" for _ in grid.header[1:]))
+    rule = ("---" if i < grid.text_columns else "--:" for i in range(len(grid.header)))
     lines = [_line(row) for row in (grid.header, rule, *grid.rows)]
     return "\n".join([f"**{grid.caption}**", "", *lines, "", "  \n".join([*grid.notes, grid.origin])]) + "\n"
 
 
 def ratio_text(ratio: float) -> str:
     """Three figures; a large ratio as a whole number."""
-    decimals = 2 if ratio < 10 else 1 if ratio < 100 else 0
+    decimals = 2 if ratio < 9.995 else 1 if ratio < 99.95 else 0
     return f"{ratio:.{decimals}f}"
 
 

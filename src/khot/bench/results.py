@@ -114,7 +114,7 @@ class MemoryRecord:
 
 @dataclass(frozen=True)
 class Document:
-    """One run of one suite."""
+    """One run of one suite; `others` is how many cores other processes used in the meantime."""
 
     suite: str
     title: str
@@ -128,6 +128,7 @@ class Document:
     machine: Machine
     versions: dict[str, str]
     commit: Commit | None
+    others: float
     cases: tuple[Case, ...]
     sides: tuple[SideRecord, ...]
     absent: tuple[AbsentSide, ...] = ()

@@ -15,6 +15,7 @@ from khot.bench.calls import MODES, prepare
 from khot.bench.cases import Case
 from khot.bench.machine import find_commit, find_machine, find_versions
 from khot.bench.memory import Failure, Limits
+from khot.bench.others import Others
 from khot.bench.peers import PeerAbsent
 from khot.bench.results import (
     AbsentSide,
@@ -76,6 +77,7 @@ def run(suite: Suite, settings: Settings | None = None, report: Report | None = 
     """
     settings = settings or Settings()
     tell = report or _silent
+    others = Others.start()
     tell("loading the sides", 0.0)
     baseline = load_side(suite.baseline)
     sides, absent = _load(suite, settings, baseline)
@@ -107,6 +109,7 @@ def run(suite: Suite, settings: Settings | None = None, report: Report | None = 
         machine=find_machine(),
         versions=find_versions(tuple(dict.fromkeys(side.package for side in loaded))),
         commit=find_commit(),
+        others=others.cores(),
         cases=cases,
         sides=tuple(_side_record(side, suite) for side in loaded),
         absent=tuple(absent),

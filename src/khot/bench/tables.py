@@ -14,6 +14,8 @@ from khot.bench.sides import Mode
 __all__ = ["table", "table_names"]
 
 _ABSENT = "not installed"
+_PLAIN = 0.01
+_BUSY = 0.1
 
 
 def table_names(document: Document) -> tuple[str, ...]:
@@ -99,6 +101,7 @@ def _ratios(document: Document, threads: int) -> Grid:
             *_explanations(document),
         ),
         origin=_origin(document, threads),
+        text_columns=2,
     )
 
 
@@ -160,7 +163,7 @@ def _sides(document: Document) -> Grid:
     rows: list[tuple[str, ...]] = []
     for side in document.sides:
         gates = [record for record in document.gates if record.side == side.name]
-        reasons = dict.fromkeys(record.reason for record in gates if record.reason)
+        reasons = dict.fromkeys(record.reason for record in gates if not record.passed)
         rows.append(
             (
                 _name(side),
@@ -185,12 +188,15 @@ def _sides(document: Document) -> Grid:
             "those of the sum and of the gradient are relative.",
         ),
         origin=_origin(document, document.threads[0]),
+        text_columns=7,
     )
 
 
 def _worst(errors: Iterable[float | None]) -> str:
     known = [error for error in errors if error is not None]
-    return f"{max(known):.0e}" if known else "–"
+    if not known:
+        return "–"
+    return f"{max(known):.0%}" if max(known) >= _PLAIN else f"{max(known):.0e}"
 
 
 def _name(side: SideRecord) -> str:
@@ -232,7 +238,8 @@ def _origin(document: Document, threads: int) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in document.versions.items())
     source = f", commit {commit.id[:9]}{' with changes' if commit.dirty else ''}" if commit else ""
     quick = "; a quick run, not to be quoted" if document.quick else ""
+    busy = f"; other processes used {document.others:.1f} cores meanwhile" if document.others >= _BUSY else ""
     return (
         f"{machine.cpu}, {machine.cores} cores, {machine.ram_gib:g} GiB, {machine.os}; {_threads(threads)}; "
-        f"{packages}{source}; {document.created[:10]}{quick}."
+        f"{packages}{source}; {document.created[:10]}{busy}{quick}."
     )

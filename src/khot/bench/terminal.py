@@ -21,7 +21,6 @@ def show(document: Document, console: Console) -> None:
             continue
         show_grid(grid, console)
     notes = {side.name: side.note for side in document.sides if side.note}
-    notes |= {gate.side: gate.reason for gate in document.gates if gate.passed and gate.reason}
     notes |= {side.name: f"{side.reason}; install with {side.install}" for side in document.absent}
     for name, note in notes.items():
         console.print(Text(f"{name}: {note}", style="dim"))
@@ -32,7 +31,7 @@ def show_grid(grid: Grid, console: Console) -> None:
     """Print one table."""
     drawn = Table(title=Text(grid.caption), title_justify="left")
     for i, name in enumerate(grid.header):
-        drawn.add_column(Text(name), justify="left" if i == 0 else "right")
+        drawn.add_column(Text(name), justify="left" if i < grid.text_columns else "right")
     for row in grid.rows:
         # Text, because a side's name or an error message may look like markup.
         ours = row[0].startswith("**")

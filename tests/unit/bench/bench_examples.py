@@ -161,6 +161,7 @@ def document():
         machine=Machine("A CPU", 2, 16.0, "Linux 6"),
         versions={"python": "3.11.0", "torch": "2.13.0"},
         commit=Commit("0123456789abcdef", dirty=True),
+        others=0.0,
         cases=(large, tiny),
         sides=(
             SideRecord("torch.softmax", "torch", "2.13.0", "torch", "distribution", same_map=False),
@@ -173,7 +174,11 @@ def document():
             measurement(case, side, mode, ratio, threads=threads, baseline=base)
             for case, side, mode, ratio, threads, base in measured
         ),
-        gates=(GateRecord(large.name, "khot.sigmoid_topk", 1, True, "", 1e-7, 2e-7, None),),
+        gates=(
+            GateRecord(large.name, "khot.sigmoid_topk", 1, True, "", 1e-7, 2e-7, None),
+            GateRecord(large.name, "slow", 1, True, "", 0.534),
+            GateRecord(large.name, "bad", 1, False, WRONG),
+        ),
         failures=(
             FailureRecord(large.name, "slow", "forward+backward", "memory", "no room"),
             FailureRecord(large.name, "bad", "forward", "wrong", WRONG, 1),

@@ -47,6 +47,8 @@ def test_memory_is_a_multiple_of_the_input():
 def test_sides_say_how_to_get_the_absent():
     assert cells("example-sides")["absent.topk"][-1] == "not installed: pip install absent==9.9"
     assert cells("example-sides")["**khot.sigmoid_topk**"][2:5] == ("2e-07", "1e-07", "–")
+    assert cells("example-sides")["slow"][2:5] == ("–", "53%", "–")
+    assert cells("example-sides")["bad"][-1] == examples.WRONG
 
 
 def test_under_the_table_stand_reasons_and_origin():
@@ -57,12 +59,14 @@ def test_under_the_table_stand_reasons_and_origin():
         "commit 012345678 with changes; 2025-01-02."
     )
     assert table(dataclasses.replace(DOCUMENT, quick=True)).origin.endswith("a quick run, not to be quoted.")
+    busy = table(dataclasses.replace(DOCUMENT, others=0.82)).origin
+    assert "other processes used 0.8 cores meanwhile" in busy
 
 
 def test_markdown_is_a_table():
     lines = markdown(table(DOCUMENT, "example-sides")).splitlines()
     assert lines[2].startswith("| side | package |")
-    assert lines[3] == "| --- | --: | --: | --: | --: | --: | --: |"
+    assert lines[3] == "| --- | --- | --- | --- | --- | --- | --- |"
     assert "a\\|b" in lines[6]
 
 
@@ -72,7 +76,13 @@ def test_unknown_table_names_those_there_are():
 
 
 def test_numbers_read_well():
-    assert [ratio_text(r) for r in (0.651, 9.876, 98.76, 12345.6)] == ["0.65", "9.88", "98.8", "12346"]
+    assert [ratio_text(r) for r in (0.651, 9.876, 98.76, 99.97, 12345.6)] == [
+        "0.65",
+        "9.88",
+        "98.8",
+        "100",
+        "12346",
+    ]
     assert [seconds_text(s) for s in (2.5, 0.0123, 4.56e-6)] == ["2.5 s", "12.3 ms", "4.56 µs"]
     assert [bytes_text(b) for b in (12, 2048, 3 * 2**20, 8 * 2**30)] == ["12 B", "2 KiB", "3 MiB", "8 GiB"]
 
