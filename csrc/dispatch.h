@@ -6,7 +6,8 @@
 //     #include "dispatch.h"
 //
 // and the body is then compiled once for each instruction set and each type, in the namespaces
-// khot::{base,avx2,avx512}::{f32,f64}. KHOT_PICK(table) names the table of the set in use.
+// khot::{base,avx2,avx512}::{f32,f64}. KHOT_PICK(table) names the table of the set in use. A body sees `real`,
+// `bits` (the integer of the same size) and VECTOR_BYTES (the size of a register); vector.inl builds on them.
 //
 // Why not target_clones: its "arch=..." variants match by CPU name, so a newer CPU gets the slowest one.
 // Why not one object file per set with -mavx2: an inline function emitted there may be the copy the
@@ -53,12 +54,15 @@ const Table& pick(const Table& base, const Table& avx2, const Table& avx512) {
 
 #define KHOT_BODY_AVX2 0
 namespace khot::base {
+constexpr int VECTOR_BYTES = 16;
 namespace f32 {
 using real = float;
+using bits = int32_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f32
 namespace f64 {
 using real = double;
+using bits = int64_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f64
 }  // namespace khot::base
@@ -75,12 +79,15 @@ using real = double;
 #pragma GCC target("avx2,fma,bmi,bmi2,f16c")
 #endif
 namespace khot::avx2 {
+constexpr int VECTOR_BYTES = 32;
 namespace f32 {
 using real = float;
+using bits = int32_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f32
 namespace f64 {
 using real = double;
+using bits = int64_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f64
 }  // namespace khot::avx2
@@ -98,12 +105,15 @@ using real = double;
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,f16c")
 #endif
 namespace khot::avx512 {
+constexpr int VECTOR_BYTES = 64;
 namespace f32 {
 using real = float;
+using bits = int32_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f32
 namespace f64 {
 using real = double;
+using bits = int64_t;
 #include KHOT_KERNEL_BODY
 }  // namespace f64
 }  // namespace khot::avx512

@@ -10,4 +10,20 @@ template <typename real>
 void gate_jacobian(const real* residual, const real* grad, const real* temperature,
                    int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n, int threads);
 
+// See sigmoid_topk.cpp. mask and residual may be null. False when there was not enough memory.
+template <typename real>
+bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                  const real* temperature, int64_t temperature_stride, real* y, real* residual, int64_t rows,
+                  int64_t n, int threads);
+
+// See hard_topk.cpp. k has one element for each row, or one for all if k_stride is 0; mask may be null.
+// False when there was not enough memory.
+template <typename real>
+bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64_t k_stride, real* out,
+               int64_t rows, int64_t n, int threads);
+
+// See argsort.cpp. n is below 2^32; values may be null. False when there was not enough memory.
+template <typename real>
+bool argsort(const real* x, bool descending, real* values, int64_t* indices, int64_t rows, int64_t n, int threads);
+
 }  // namespace khot

@@ -16,7 +16,7 @@ namespace {
 
 // Raise it by one whenever a signature below changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 1;
+constexpr int ABI = 2;
 
 // Positional integer arguments, read in order. After the first failure the rest read as 0 and the Python
 // exception stays set, so a binding reads everything and asks ok() once.
@@ -38,6 +38,18 @@ public:
         void* value = PyLong_AsVoidPtr(values_[next_++]);
         ok_ = value != nullptr || PyErr_Occurred() == nullptr;
         return static_cast<real*>(value);
+    }
+
+    // A value for each row: the address of an array with one element a row, or a Python float for all rows.
+    // The stride is 1 or 0, and the address of a float is that of `number`, which must outlive the call.
+    template <typename real>
+    const real* per_row(real* number, int64_t* stride) {
+        *stride = 1;
+        if (!ok_) return nullptr;
+        if (!PyFloat_Check(values_[next_])) return address<const real>();
+        *number = static_cast<real>(PyFloat_AsDouble(values_[next_++]));
+        *stride = 0;
+        return number;
     }
 
     int64_t integer(const char* name, int64_t low, int64_t high) {
@@ -80,11 +92,12 @@ private:
 
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 9);
+    Arguments arguments(name, values, count, 8);
     const real* residual = arguments.address<const real>();
     const real* grad = arguments.address<const real>();
-    const real* temperature = arguments.address<const real>();
-    const int64_t temperature_stride = arguments.integer("temperature_stride", 0, 1);
+    real number;
+    int64_t temperature_stride;
+    const real* temperature = arguments.per_row(&number, &temperature_stride);
     real* out = arguments.address<real>();
     real* mean = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
@@ -109,6 +122,106 @@ PyObject* gate_jacobian_f32(PyObject*, PyObject* const* values, Py_ssize_t count
 
 PyObject* gate_jacobian_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
     return gate_jacobian<double>("gate_jacobian_f64", values, count);
+}
+
+template <typename real>
+PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const real* x = arguments.address<const real>();
+    const unsigned char* mask = arguments.address<const unsigned char>();
+    double k_number;
+    real temperature_number;
+    int64_t k_stride, temperature_stride;
+    const double* k = arguments.per_row(&k_number, &k_stride);
+    const real* temperature = arguments.per_row(&temperature_number, &temperature_stride);
+    real* y = arguments.address<real>();
+    real* residual = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("k", k, rows > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("y", y, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::sigmoid_topk(x, mask, k, k_stride, temperature, temperature_stride, y, residual, rows, n,
+                                       threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* sigmoid_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return sigmoid_topk<float>("sigmoid_topk_f32", values, count);
+}
+
+PyObject* sigmoid_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return sigmoid_topk<double>("sigmoid_topk_f64", values, count);
+}
+
+template <typename real>
+PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 7);
+    const real* x = arguments.address<const real>();
+    const unsigned char* mask = arguments.address<const unsigned char>();
+    int64_t number, k_stride;
+    const int64_t* k = arguments.per_row(&number, &k_stride);
+    real* out = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("k", k, rows > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::hard_topk(x, mask, k, k_stride, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* hard_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return hard_topk<float>("hard_topk_f32", values, count);
+}
+
+PyObject* hard_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return hard_topk<double>("hard_topk_f64", values, count);
+}
+
+template <typename real>
+PyObject* argsort(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 7);
+    const real* x = arguments.address<const real>();
+    const bool descending = arguments.integer("descending", 0, 1) != 0;
+    real* sorted = arguments.address<real>();
+    int64_t* indices = arguments.address<int64_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(int64_t));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("indices", indices, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::argsort(x, descending, sorted, indices, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* argsort_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return argsort<float>("argsort_f32", values, count);
+}
+
+PyObject* argsort_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return argsort<double>("argsort_f64", values, count);
 }
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
@@ -141,6 +254,12 @@ PyObject* openmp(PyObject*, PyObject*) {
 PyMethodDef methods[] = {
     {"gate_jacobian_f32", KHOT_FASTCALL(gate_jacobian_f32), METH_FASTCALL, nullptr},
     {"gate_jacobian_f64", KHOT_FASTCALL(gate_jacobian_f64), METH_FASTCALL, nullptr},
+    {"sigmoid_topk_f32", KHOT_FASTCALL(sigmoid_topk_f32), METH_FASTCALL, nullptr},
+    {"sigmoid_topk_f64", KHOT_FASTCALL(sigmoid_topk_f64), METH_FASTCALL, nullptr},
+    {"hard_topk_f32", KHOT_FASTCALL(hard_topk_f32), METH_FASTCALL, nullptr},
+    {"hard_topk_f64", KHOT_FASTCALL(hard_topk_f64), METH_FASTCALL, nullptr},
+    {"argsort_f32", KHOT_FASTCALL(argsort_f32), METH_FASTCALL, nullptr},
+    {"argsort_f64", KHOT_FASTCALL(argsort_f64), METH_FASTCALL, nullptr},
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

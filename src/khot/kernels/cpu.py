@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.nn import Parameter
 
+from khot.kernels.availability import is_plain
 from khot.kernels.loader import Native, native
 
-__all__ = ["gate_jacobian", "usable"]
+__all__ = ["argsort", "gate_jacobian", "hard_topk", "sigmoid_topk", "usable"]
 
 _DTYPES = (torch.float32, torch.float64)
 
@@ -22,45 +21,59 @@ _DTYPES = (torch.float32, torch.float64)
 def usable(*tensors: Tensor) -> bool:
     """Whether a compiled kernel may be called with these tensors, here and now.
 
-    It may when the library is there and each tensor is ordinary memory: a plain CPU tensor (or Parameter)
-    of float32 or float64. It may not when something must see the torch operations happen, or there is no
-    memory to point at: compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
-    wrappers, forward-mode duals, subclasses, and tensors without elements.
+    It may when the library is there and each tensor is plain memory of float32 or float64.
     """
-    if (
-        torch.compiler.is_compiling()  # first: nothing after it can be traced
-        or native() is None
-        or torch._C._is_tracing()  # pyright: ignore[reportPrivateUsage]
-        or torch._C._len_torch_dispatch_stack() > 0  # pyright: ignore[reportPrivateUsage]
-    ):
-        return False
-    for tensor in tensors:
-        kind = type(tensor)
-        if (kind is not Tensor and kind is not Parameter) or not tensor.is_cpu or tensor.dtype not in _DTYPES:
-            return False
-        try:
-            # The cheapest question to which everything without memory of its own has an odd answer: a
-            # functorch wrapper or a sparse tensor raises; a symbolic zero, a functionalised or an empty
-            # tensor is at 0.
-            if tensor.data_ptr() == 0:
-                return False
-        except RuntimeError:
-            return False
-        # Outside of dual_level() no tensor is a dual, and asking for the level is 20 times cheaper.
-        if _dual_level() >= 0 and _is_dual(tensor):
-            return False
-    return True
+    return is_plain(*tensors) and native() is not None and all(t.dtype in _DTYPES for t in tensors)
 
 
-def _dual_level() -> int:
-    return forward_ad._current_level  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
+def sigmoid_topk(
+    x: Tensor,
+    k: float | Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None = None,
+    *,
+    residual: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    r"""The weights :math:`y_i = \sigma((x_i + c)/\tau)` with sum k, of each row.
+
+    Args:
+        x: scores, float32 or float64, shape (..., n); −inf excludes, +inf surely selects.
+        k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
+        temperature: τ, likewise.
+        mask: boolean, broadcastable to x; False excludes.
+        residual: also give the signed distance of each weight to the nearer of 0 and 1.
+
+    Returns:
+        y of the shape of x, and the residuals or None; contiguous, without a graph.
+    """
+    library = _library()
+    _check("x", x)
+    shape, dtype = x.shape, x.dtype
+    row_shape = (*shape[:-1], 1)
+    x = _memory(x)
+    k = _per_row("k", k, row_shape, torch.float64)
+    temperature = _per_row("temperature", temperature, row_shape, dtype)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
+    y = torch.empty_like(x)  # contiguous like its model, and half the price of empty(shape)
+    distance = torch.empty_like(x) if residual else None
+    kernel = library.sigmoid_topk_f32 if dtype == torch.float32 else library.sigmoid_topk_f64
+    n = shape[-1]
+    kernel(
+        x.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        _number_or_address(k),
+        _number_or_address(temperature),
+        y.data_ptr(),
+        0 if distance is None else distance.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return y, distance
 
 
-def _is_dual(tensor: Tensor) -> bool:
-    return forward_ad.unpack_dual(tensor).tangent is not None  # pyright: ignore[reportUnknownMemberType]
-
-
-def gate_jacobian(residual: Tensor, grad: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def gate_jacobian(residual: Tensor, grad: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
     r"""The Jacobian of a gated top-k times a vector, and the weighted mean in it.
 
     .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j},
@@ -70,40 +83,33 @@ def gate_jacobian(residual: Tensor, grad: Tensor, temperature: Tensor) -> tuple[
     weight at all has m = 0.
 
     Args:
-        residual: r, the signed distance of the weights to the nearer of 0 and 1, shape (..., n).
+        residual: r, the signed distance of the weights to the nearer of 0 and 1, shape (..., n); the
+            weights themselves will do where 1 − y has digits enough.
         grad: g, of the same shape and type.
-        temperature: τ, broadcastable to (..., 1).
+        temperature: τ, a number or broadcastable to (..., 1).
 
     Returns:
         out of shape (..., n) and m of shape (..., 1), contiguous, without a graph.
     """
     library = _library()
+    _check("residual", residual)
     dtype, shape = residual.dtype, residual.shape
-    if dtype not in _DTYPES or not residual.is_cpu:
-        raise TypeError(f"residual must be float32 or float64 on the CPU, got {dtype} on {residual.device}")
-    if not shape:
-        raise ValueError("residual must have at least one dimension, got a scalar")
     if grad.shape != shape or grad.dtype != dtype or not grad.is_cpu:
         raise ValueError(
             f"grad must be like residual, {dtype} of shape {tuple(shape)} on the CPU, "
             f"got {grad.dtype} of shape {tuple(grad.shape)} on {grad.device}"
         )
     row_shape = (*shape[:-1], 1)
-    per_row = temperature.numel() != 1
-    if per_row:
-        temperature = _per_row(temperature, row_shape)
-    if temperature.dtype != dtype or not temperature.is_cpu:
-        temperature = temperature.to("cpu", dtype)
     # The names keep these alive until the kernel is done with their memory.
-    residual, grad, temperature = _memory(residual), _memory(grad), _memory(temperature)
-    out = torch.empty_like(residual)  # contiguous like its model, and half the price of empty(shape)
+    temperature = _per_row("temperature", temperature, row_shape, dtype)
+    residual, grad = _memory(residual), _memory(grad)
+    out = torch.empty_like(residual)
     mean = residual.new_empty(row_shape)
     kernel = library.gate_jacobian_f32 if dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
         residual.data_ptr(),
         grad.data_ptr(),
-        temperature.data_ptr(),
-        int(per_row),
+        _number_or_address(temperature),
         out.data_ptr(),
         mean.data_ptr(),
         mean.numel(),
@@ -113,13 +119,98 @@ def gate_jacobian(residual: Tensor, grad: Tensor, temperature: Tensor) -> tuple[
     return out, mean
 
 
-def _per_row(temperature: Tensor, row_shape: tuple[int, ...]) -> Tensor:
+def hard_topk(x: Tensor, k: float | Tensor, mask: Tensor | None = None) -> Tensor:
+    """Ones at the k largest of each row, zeros elsewhere.
+
+    Ties go to the lower index, NaN counts as the largest, −inf is never selected.
+
+    Args:
+        x: scores, float32 or float64, shape (..., n).
+        k: a whole number for all rows, or one a row: shape broadcastable to (..., 1).
+        mask: boolean, broadcastable to x; False is never selected.
+
+    Returns:
+        min(k, allowed) ones a row, in the shape and dtype of x; contiguous, without a graph.
+    """
+    library = _library()
+    _check("x", x)
+    shape = x.shape
+    x = _memory(x)
+    k = _per_row("k", k, (*shape[:-1], 1), torch.int64)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
+    out = torch.empty_like(x)
+    kernel = library.hard_topk_f32 if x.dtype == torch.float32 else library.hard_topk_f64
+    n = shape[-1]
+    kernel(
+        x.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        _number_or_address(k),
+        out.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return out
+
+
+def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Each row sorted, and where its elements were: `torch.sort(x, stable=True)`.
+
+    Args:
+        x: float32 or float64, shape (..., n) with n < 2³²; NaN counts as the largest.
+        descending: from the largest down; equal elements keep their order in both directions.
+
+    Returns:
+        The values and the int64 indices, in the shape of x; contiguous, without a graph.
+    """
+    library = _library()
+    _check("x", x)
+    n = x.shape[-1]
+    x = _memory(x)
+    values = torch.empty_like(x)
+    indices = torch.empty_like(x, dtype=torch.int64)
+    kernel = library.argsort_f32 if x.dtype == torch.float32 else library.argsort_f64
+    kernel(
+        x.data_ptr(),
+        int(descending),
+        values.data_ptr(),
+        indices.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return values, indices
+
+
+def _check(name: str, tensor: Tensor) -> None:
+    if tensor.dtype not in _DTYPES or not tensor.is_cpu:
+        raise TypeError(
+            f"{name} must be float32 or float64 on the CPU, got {tensor.dtype} on {tensor.device}"
+        )
+    if not tensor.shape:
+        raise ValueError(f"{name} must have at least one dimension, got a scalar")
+
+
+def _per_row(
+    name: str, value: float | Tensor, row_shape: tuple[int, ...], dtype: torch.dtype
+) -> float | Tensor:
+    """A float for all rows, or contiguous memory with one value a row."""
+    if not isinstance(value, Tensor):
+        return float(value)
+    if value.numel() == 1:
+        return float(value)
     try:
-        return temperature.expand(row_shape)
+        value = value.expand(row_shape)
     except RuntimeError as error:
         raise ValueError(
-            f"temperature must broadcast to {row_shape}, got one of shape {tuple(temperature.shape)}"
+            f"{name} must broadcast to {row_shape}, got one of shape {tuple(value.shape)}"
         ) from error
+    return _memory(value.to("cpu", dtype))
+
+
+def _number_or_address(value: float | Tensor) -> float:
+    return value.data_ptr() if isinstance(value, Tensor) else value
 
 
 def _library() -> Native:

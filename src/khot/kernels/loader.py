@@ -23,7 +23,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 1
+ABI = 2
 
 
 class Native(Protocol):
@@ -32,6 +32,12 @@ class Native(Protocol):
     ABI: int
     gate_jacobian_f32: Callable[..., None]
     gate_jacobian_f64: Callable[..., None]
+    sigmoid_topk_f32: Callable[..., None]
+    sigmoid_topk_f64: Callable[..., None]
+    hard_topk_f32: Callable[..., None]
+    hard_topk_f64: Callable[..., None]
+    argsort_f32: Callable[..., None]
+    argsort_f64: Callable[..., None]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]

@@ -14,7 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["Number", "Rows", "as_rows", "budget", "compute_dtype", "is_plain", "position"]
+from khot.kernels.availability import is_plain
+
+__all__ = [
+    "Number",
+    "Rows",
+    "allowed_scores",
+    "as_rows",
+    "budget",
+    "check_budget",
+    "check_mask",
+    "check_temperature",
+    "compute_dtype",
+    "per_row",
+    "position",
+]
 
 Number = int | float
 _NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
@@ -45,8 +59,8 @@ def as_rows(
     """Check the arguments of the operator called ``name`` and bring them to row form."""
     last = position(name, x, dim)
     k_rows = budget(name, x, k, last)
-    _check_temperature(name, temperature)
-    t_rows = _per_row(name, "temperature", x, temperature, last)
+    check_temperature(name, temperature)
+    t_rows = per_row(name, "temperature", x, temperature, last)
     rows = allowed_scores(name, x, mask).movedim(last, -1)
     order = None if isinstance(k, Tensor) else math.floor(k) + 1
     return Rows(rows, k_rows, t_rows, order)
@@ -70,31 +84,36 @@ def budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool 
 
     With ``integer`` a number must be whole and a tensor is rounded.
     """
-    n = x.shape[dim]
-    if isinstance(k, Tensor):
-        if is_plain(k) and k.numel():
-            low, high = k.detach().aminmax()
-            if not (low >= 0 and high <= n):
-                raise ValueError(
-                    f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), "
-                    f"got a tensor with values in [{low.item():g}, {high.item():g}]"
-                )
-    elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: k must be a number or a tensor, got {type(k).__name__}")
-    elif not 0 <= k <= n:
-        raise ValueError(
-            f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), got k = {k}"
-        )
-    elif integer and k != int(k):
+    check_budget(name, x, k, dim)
+    if integer and not isinstance(k, Tensor) and k != int(k):
         raise ValueError(f"{name}: k must be an integer for a hard selection, got k = {k}")
-    rows = _per_row(name, "k", x, k, dim)
+    rows = per_row(name, "k", x, k, dim)
     return rows.round() if integer and isinstance(k, Tensor) else rows
 
 
-def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
-    """``x`` with −inf where ``mask`` is False."""
-    if mask is None:
-        return x
+def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int) -> None:
+    """Check 0 ≤ k ≤ n."""
+    n = x.shape[dim]
+    if isinstance(k, Tensor):
+        if not is_plain(k):
+            return
+        low, high = k.detach().aminmax()
+        if low >= 0 and high <= n:
+            return
+        got = f"a tensor with values in [{low.item():g}, {high.item():g}]"
+    elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be a number or a tensor, got {type(k).__name__}")
+    elif 0 <= k <= n:
+        return
+    else:
+        got = f"k = {k}"
+    raise ValueError(
+        f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), got {got}"
+    )
+
+
+def check_mask(name: str, x: Tensor, mask: Tensor) -> None:
+    """Check that ``mask`` is boolean and broadcasts to ``x``."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: mask must be a boolean tensor (True = may be selected), got {got}")
@@ -102,25 +121,23 @@ def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         raise ValueError(
             f"{name}: mask must broadcast to x.shape = {tuple(x.shape)}, got shape {tuple(mask.shape)}"
         )
+
+
+def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+    """``x`` with −inf where ``mask`` is False."""
+    if mask is None:
+        return x
+    check_mask(name, x, mask)
     return x.masked_fill(~mask, -math.inf)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The dtype of computation: half types are computed in float32."""
-    return torch.promote_types(x.dtype, torch.float32)
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
-def is_plain(*tensors: Tensor) -> bool:
-    """Whether values may be read: ordinary CPU tensors, neither traced nor inside ``torch.func``."""
-    return not torch.compiler.is_compiling() and all(
-        type(t) in (Tensor, torch.nn.Parameter)
-        and t.device.type == "cpu"
-        and not torch._C._functorch.is_functorch_wrapped_tensor(t)  # pyright: ignore
-        for t in tensors
-    )
-
-
-def _per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: int) -> Tensor:
+def per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: int) -> Tensor:
+    """``value`` with shape (…, 1), broadcast to the rows of ``x``, in the dtype of computation."""
     batch = x.shape[:dim] + x.shape[dim + 1 :]
     dtype = compute_dtype(x)
     if not isinstance(value, Tensor):
@@ -135,9 +152,10 @@ def _per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: i
     return value.to(dtype).expand(batch).unsqueeze(-1)
 
 
-def _check_temperature(name: str, temperature: Number | Tensor) -> None:
+def check_temperature(name: str, temperature: Number | Tensor) -> None:
+    """Check that the temperature is positive and finite."""
     if isinstance(temperature, Tensor):
-        if is_plain(temperature) and temperature.numel():
+        if is_plain(temperature):
             low, high = temperature.detach().aminmax()
             if not (low > 0 and high < math.inf):
                 raise ValueError(

@@ -13,7 +13,19 @@ import math
 import torch
 from torch import Tensor
 
-from khot.relaxations.arguments import Number, allowed_scores, budget, position
+from khot.kernels import cpu
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.relaxations.arguments import (
+    Number,
+    allowed_scores,
+    budget,
+    check_budget,
+    check_mask,
+    compute_dtype,
+    per_row,
+    position,
+)
 
 __all__ = ["hard_topk"]
 
@@ -37,6 +49,9 @@ def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | No
         tensor([1., 1., 0., 0.])
     """
     last = position("hard_topk", x, dim)
+    tensors = [t for t in (x, k, mask) if isinstance(t, Tensor)]
+    if is_plain(*tensors) and native() is not None:
+        return _native(x, k, last, mask)
     k_rows = budget("hard_topk", x, k, last, integer=True)
     rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))

@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-from khot.relaxations.arguments import is_plain
+from khot.kernels.availability import is_plain
 
 __all__ = ["residual_of", "solve"]
 

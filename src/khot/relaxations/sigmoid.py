@@ -20,7 +20,18 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu
-from khot.relaxations.arguments import Number, as_rows, compute_dtype, is_plain
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.relaxations.arguments import (
+    Number,
+    as_rows,
+    check_budget,
+    check_mask,
+    check_temperature,
+    compute_dtype,
+    per_row,
+    position,
+)
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.logistic_threshold import residual_of, solve
 from khot.relaxations.registry import Relaxation, register
@@ -71,10 +82,12 @@ def sigmoid_topk(
 
     Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
-    rows = as_rows("sigmoid_topk", x, k, temperature, dim, mask)
-    function = _SigmoidTopK if torch.compiler.is_compiling() else _SigmoidTopKForwardMode
-    weights, _ = cast("tuple[Tensor, Tensor]", function.apply(*rows))  # pyright: ignore[reportUnknownMemberType]
-    y = weights.movedim(-1, dim)
+    y = _native(x, k, temperature, dim, mask)
+    if y is None:
+        rows = as_rows("sigmoid_topk", x, k, temperature, dim, mask)
+        function = _SigmoidTopK if torch.compiler.is_compiling() else _SigmoidTopKForwardMode
+        weights, _ = cast("tuple[Tensor, Tensor]", function.apply(*rows))  # pyright: ignore[reportUnknownMemberType]
+        y = weights.movedim(-1, dim)
     return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
 
 
@@ -108,6 +121,40 @@ def inverse_sigmoid_topk(y: Tensor, *, temperature: Number | Tensor = 1.0) -> Te
     return temperature * torch.logit(y)
 
 
+def _native(
+    x: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int, mask: Tensor | None
+) -> Tensor | None:
+    """The weights by the compiled kernel, or None where that cannot be."""
+    tensors = [t for t in (x, k, temperature, mask) if isinstance(t, Tensor)]
+    if not is_plain(*tensors) or native() is None:
+        return None
+    name = "sigmoid_topk"
+    last = position(name, x, dim)
+    check_budget(name, x, k, last)
+    check_temperature(name, temperature)
+    k_rows = per_row(name, "k", x, k, last) if isinstance(k, Tensor) else float(k)
+    t_rows = (
+        per_row(name, "temperature", x, temperature, last)
+        if isinstance(temperature, Tensor)
+        else float(temperature)
+    )
+    if mask is not None:
+        check_mask(name, x, mask)
+        mask = mask.expand(x.shape).movedim(last, -1)
+    rows = x if last == x.dim() - 1 else x.movedim(last, -1)
+    if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        dtype = compute_dtype(x)
+        if dtype == x.dtype:
+            y = cpu.sigmoid_topk(rows, k_rows, t_rows, mask)[0]
+        else:
+            y = cpu.sigmoid_topk(rows.to(dtype), k_rows, t_rows, mask)[0].to(x.dtype)
+        return y if rows is x else y.movedim(-1, last)
+    # Where many weights round to 1, their distance to it must be kept beside them for the gradient.
+    precise = isinstance(k, Tensor) or k > 0.9 * x.shape[last]
+    y = cast("tuple[Tensor, Tensor | None]", _NativeSigmoidTopK.apply(rows, k_rows, t_rows, mask, precise))[0]  # pyright: ignore[reportUnknownMemberType]
+    return y if rows is x else y.movedim(-1, last)
+
+
 def _portable(x: Tensor, k: Tensor, temperature: Tensor, order: int | None) -> tuple[Tensor, Tensor]:
     """Weights (dtype of x) and residuals (dtype of computation), in aten operations only."""
     z, offset, settled, fixed = solve(x.to(compute_dtype(x)), k, temperature, order)
@@ -122,9 +169,9 @@ def _signed_tail(a: Tensor) -> Tensor:
     return torch.where(a > 0, -tail, tail)
 
 
-def _jacobian_product(residual: Tensor, v: Tensor, temperature: Tensor) -> tuple[Tensor, Tensor]:
+def _jacobian_product(residual: Tensor, v: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor]:
     """(∂y/∂x) v, and the w-weighted mean of v, which is ⟨v, ∂y/∂k⟩."""
-    if not torch.is_grad_enabled() and cpu.usable(residual, v, temperature):
+    if not torch.is_grad_enabled() and cpu.usable(residual, v):
         return cpu.gate_jacobian(residual, v, temperature)
     w = residual.abs() * (1 - residual.abs())
     v = torch.where(w > 0, v, 0)
@@ -144,6 +191,58 @@ def _centred_scores(x: Tensor, residual: Tensor) -> Tensor:
     moving = (residual != 0) & x.isfinite()
     centre = torch.where(moving, x, -torch.inf).amax(-1, keepdim=True).detach()
     return torch.where(moving, x - torch.where(centre.isfinite(), centre, 0), 0)
+
+
+def _gradients(
+    gates: Tensor, temperature: Tensor | float, x: Tensor | None, grads: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients in x, k and, if x was saved for it, the temperature.
+
+    ``gates`` are the residuals, or the weights themselves: |·|(1 − |·|) is the same of both.
+    """
+    parts = [g.to(gates.dtype) for g in grads if g is not None]
+    if not parts:
+        return None, None, None
+    g = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+    grad_x, grad_k = _jacobian_product(gates, g, temperature)
+    if x is None:
+        return grad_x, grad_k, None
+    scores = _centred_scores(x.to(gates.dtype), gates)
+    return grad_x, grad_k, -(scores * grad_x).sum(-1, keepdim=True) / temperature
+
+
+class _NativeSigmoidTopK(torch.autograd.Function):
+    """The same by the compiled kernel: k and temperature may be numbers; eager and reverse mode only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        k: Tensor | float,
+        temperature: Tensor | float,
+        mask: Tensor | None,
+        precise: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        y, residual = cpu.sigmoid_topk(x.to(compute_dtype(x)), k, temperature, mask, residual=precise)
+        ctx.set_materialize_grads(False)
+        ctx.dtype = x.dtype
+        if y.dtype != x.dtype:  # the gradient of a half type is made from its float32 weights
+            y, residual = y.to(x.dtype), y if residual is None else residual
+        learned = temperature if isinstance(temperature, Tensor) else None
+        ctx.temperature = None if isinstance(temperature, Tensor) else temperature
+        ctx.save_for_backward(
+            y if residual is None else residual, learned, x if ctx.needs_input_grad[2] else None
+        )
+        return y, residual
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        gates, learned, x = ctx.saved_tensors
+        temperature = ctx.temperature if learned is None else learned
+        grad_x, grad_k, grad_temperature = _gradients(gates, temperature, x, grads)
+        if not ctx.needs_input_grad[1]:
+            grad_k = None
+        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None, None
 
 
 class _SigmoidTopK(torch.autograd.Function):
@@ -168,16 +267,8 @@ class _SigmoidTopK(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         residual, temperature, x = ctx.saved_tensors
-        of_y, of_residual = grads
-        if of_y is None and of_residual is None:
-            return None, None, None, None
-        g = _sum_of(None if of_y is None else of_y.to(residual.dtype), of_residual)
-        grad_x, grad_k = _jacobian_product(residual, g, temperature)
-        grad_temperature = None
-        if x is not None:
-            scores = _centred_scores(x.to(residual.dtype), residual)
-            grad_temperature = -(scores * grad_x).sum(-1, keepdim=True) / temperature
-        return grad_x.to(ctx.dtype), grad_k, grad_temperature, None
+        grad_x, grad_k, grad_temperature = _gradients(residual, temperature, x, grads)
+        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None
 
 
 class _SigmoidTopKForwardMode(_SigmoidTopK):
@@ -195,13 +286,6 @@ class _SigmoidTopKForwardMode(_SigmoidTopK):
             w = residual.abs() * (1 - residual.abs())
             tangent = tangent + w / _total(w) * dk
         return tangent.to(ctx.dtype), tangent
-
-
-def _sum_of(a: Tensor | None, b: Tensor | None) -> Tensor:
-    if a is None or b is None:
-        assert a is not None or b is not None
-        return a if b is None else b  # pyright: ignore[reportReturnType]
-    return a + b
 
 
 SPEC = register(

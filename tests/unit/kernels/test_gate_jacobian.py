@@ -263,7 +263,6 @@ def test_wrong_inputs_are_named(change, error, message):
         ({"threads": 2**31}, ValueError, "threads must be from 1"),
         ({"rows": -1}, ValueError, "rows must be from 0"),
         ({"n": -1}, ValueError, "n must be from 0"),
-        ({"stride": 2}, ValueError, "temperature_stride must be from 0 to 1"),
         ({"rows": 2**40, "n": 2**40}, OverflowError, "overflows"),
         ({"rows": 2**62, "n": 1}, OverflowError, "overflows"),
         ({"n": 2**70}, OverflowError, "too (large|big)"),
@@ -286,8 +285,8 @@ def test_module_checks_what_it_can(library, name, change, error, message):
             strict=True,
         )
     )
-    order = ("residual", "grad", "temperature", "stride", "out", "mean", "rows", "n", "threads")
-    arguments = {**pointers, "stride": 0, "rows": 1, "n": 3, "threads": 1, **change}
+    order = ("residual", "grad", "temperature", "out", "mean", "rows", "n", "threads")
+    arguments = {**pointers, "rows": 1, "n": 3, "threads": 1, **change}
     kernel = getattr(library, name)
     if error is None:
         assert kernel(*(arguments[key] for key in order)) is None
@@ -297,5 +296,5 @@ def test_module_checks_what_it_can(library, name, change, error, message):
 
 
 def test_module_counts_its_arguments(library):
-    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 9 arguments, got 2"):
+    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 8 arguments, got 2"):
         library.gate_jacobian_f32(0, 0)

@@ -1,0 +1,229 @@
+// Body of sigmoid_topk.cpp, compiled for each instruction set and type: see dispatch.h.
+
+#include "vector.inl"
+
+struct Gates {
+    vec distance, count, slope, bend;
+};
+
+// Adds the gates y = u/(u + t). Each is taken as its signed distance to the nearer of 0 and 1, and a count of
+// those nearer to 1: sums of small numbers, which keep the digits that a sum of weights near 1 would lose.
+KHOT_INLINE void add_gates(vec u, vec t, Gates& sums) {
+    const vec inverse = 1 / (u + t);
+    const ivec above = u > t;
+    const vec y = u * inverse;
+    const vec a = above ? t * inverse : y;
+    const vec slope = a - a * a;
+    sums.distance += above ? -a : a;
+    sums.count += (vec)(above & (ivec)all(real(1)));
+    sums.slope += slope;
+    sums.bend += slope * (1 - 2 * y);
+}
+
+KHOT_INLINE void add_block(const Gates& sums, Sums& total) {
+    total.weights += double(sum_of_lanes(sums.distance)) + double(sum_of_lanes(sums.count));
+    total.slope += double(sum_of_lanes(sums.slope));
+    total.bend += double(sum_of_lanes(sums.bend));
+}
+
+// The loops below go block by block, so that what one writes is in the nearest cache when the next reads it,
+// and so that sums in `real` stay short. `end` is the first element after the block.
+#define KHOT_BLOCKS(n) \
+    for (int64_t begin = 0, end; begin < n && (end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK, true); begin = end)
+
+static Sums evaluate(const real* u, real t, int64_t n) {
+    Sums total = {0, 0, 0};
+    KHOT_BLOCKS(n) {
+        Gates sums = {};
+        int64_t i = begin;
+        for (; i + LANES <= end; i += LANES) add_gates(load(u + i), all(t), sums);
+        if (i < end) add_gates(load_tail(u + i, end - i, 0), all(t), sums);
+        add_block(sums, total);
+    }
+    return total;
+}
+
+// u = exp((x − anchor)·rate); u may be x itself.
+static void exponentials(const real* x, real anchor, real rate, real* u, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(u + i, exponential((load(x + i) - anchor) * rate));
+    if (i < n) store_tail(u + i, exponential((load_tail(x + i, n - i, anchor) - anchor) * rate), n - i);
+}
+
+// The exponentials and, while they are near, the sums at t = 1.
+static Sums start(const real* x, real anchor, real rate, real* u, int64_t n) {
+    Sums total = {0, 0, 0};
+    KHOT_BLOCKS(n) {
+        exponentials(x + begin, anchor, rate, u + begin, end - begin);
+        const Sums block = evaluate(u + begin, 1, end - begin);
+        total.weights += block.weights;
+        total.slope += block.slope;
+        total.bend += block.bend;
+    }
+    return total;
+}
+
+// The sums of the two sides of a split at u = 1: see SplitSums. With `ties_below`, u = 1 counts as below.
+static SplitSums evaluate_split(const real* u, real t, bool ties_below, int64_t n) {
+    SplitSums total = {};
+    KHOT_BLOCKS(n) {
+        vec p0{}, p1{}, p2{}, q0{}, q1{}, q2{};
+        for (int64_t i = begin; i < end; i += LANES) {
+            const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
+            const ivec below = ties_below ? v <= 1 : v < 1;
+            const vec inverse = 1 / (v + t);
+            const vec a = (below ? v : all(t)) * inverse;
+            const vec slope = a - a * a, bend = slope * (1 - 2 * a);
+            const vec none{};
+            p0 += below ? a : none;
+            p1 += below ? slope : none;
+            p2 += below ? bend : none;
+            q0 += below ? none : a;
+            q1 += below ? none : slope;
+            q2 += below ? none : bend;
+        }
+        total.below[0] += double(sum_of_lanes(p0));
+        total.below[1] += double(sum_of_lanes(p1));
+        total.below[2] += double(sum_of_lanes(p2));
+        total.above[0] += double(sum_of_lanes(q0));
+        total.above[1] += double(sum_of_lanes(q1));
+        total.above[2] += double(sum_of_lanes(q2));
+    }
+    return total;
+}
+
+// y = u/(u + t). y may be u itself.
+static void write(const real* u, real t, real* y, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const vec v = load(u + i);
+        store(y + i, v / (v + t));
+    }
+    if (i < n) {
+        const vec v = load_tail(u + i, n - i, 0);
+        store_tail(y + i, v / (v + t), n - i);
+    }
+}
+
+// The same, and the signed distance of y to the nearer of 0 and 1.
+static void write_both(const real* u, real t, real* y, real* residual, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const vec v = load(u + i), inverse = 1 / (v + t), weight = v * inverse;
+        store(y + i, weight);
+        store(residual + i, v > t ? -t * inverse : weight);
+    }
+    if (i < n) {
+        const vec v = load_tail(u + i, n - i, 0), inverse = 1 / (v + t), weight = v * inverse;
+        store_tail(y + i, weight, n - i);
+        store_tail(residual + i, v > t ? -t * inverse : weight, n - i);
+    }
+}
+
+// Σ(x − pivot) and Σ(x − pivot)²: with a pivot from the row, a large common offset does no harm.
+static Moments moments(const real* x, real pivot, int64_t n) {
+    vec sum[2] = {}, squares[2] = {};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        for (int h = 0; h < 2; ++h) {
+            const vec v = load(x + i + h * LANES) - pivot;
+            sum[h] += v;
+            squares[h] += v * v;
+        }
+    }
+    for (; i < n; i += LANES) {
+        const vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, pivot)) - pivot;
+        sum[0] += v;
+        squares[0] += v * v;
+    }
+    return {double(sum_of_lanes(sum[0] + sum[1])), double(sum_of_lanes(squares[0] + squares[1]))};
+}
+
+// The same of a sample: pieces spread evenly over a long row.
+static Moments sampled_moments(const real* x, int64_t n) {
+    if (n <= SAMPLE) return moments(x, x[0], n);
+    Moments total = {0, 0};
+    const int64_t pieces = SAMPLE / SAMPLE_PIECE, stride = (n - SAMPLE_PIECE) / (pieces - 1);
+    for (int64_t p = 0; p < pieces; ++p) {
+        const Moments piece = moments(x + p * stride, x[0], SAMPLE_PIECE);
+        total.sum += piece.sum;
+        total.squares += piece.squares;
+    }
+    return total;
+}
+
+// The threshold of a Gaussian row of this mean and variance, for each row of a group. Group arithmetic goes
+// over arrays of GROUP elements, of which the first `rows` matter: one vector operation does it for all.
+static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
+    real mean[GROUP] = {}, variance[GROUP] = {};
+    const double share = 1.0 / double(n < SAMPLE ? n : SAMPLE);
+    for (int r = 0; r < rows; ++r) {
+        const Moments sums = sampled_moments(x + r * n, n);
+        const double m = sums.sum * share;
+        mean[r] = real(m);
+        variance[r] = real(sums.squares * share - m * m);
+    }
+#pragma omp simd
+    for (int r = 0; r < GROUP; ++r) {
+        const real v = variance[r] * group.rate[r] * group.rate[r];
+        const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
+        group.anchor[r] = mean[r] - widening * group.logit[r] / group.rate[r];
+        group.open[r] = group.ordinary[r] != 0 && v < real(WIDE * WIDE) ? 1 : 0;  // NaN is not
+    }
+    for (int r = 0; r < rows; ++r) group.anchor[r] += x[r * n];
+}
+
+// One step of Halley's method on Σy − k for each row: updates t, and settles the rows that are close.
+static void halley_step(Group<real>& group) {
+    for (int r = 0; r < GROUP; r += LANES) {
+        const vec f = load(group.excess + r), slope = load(group.slope + r), bend = load(group.bend + r);
+        const vec step = 2 * f * slope / (2 * slope * slope - f * bend);
+        const vec size = step < 0 ? -step : step;
+        const ivec usable = size < all(4);  // NaN is not
+        const vec t = load(group.t + r);
+        store(group.t + r, usable ? t * exponential(step) : t);
+        store(group.size + r, usable ? size : all(8));
+    }
+}
+
+static Census census(const real* u, int64_t n) {
+    // Counted in lanes of `bits`: 0 and −1 from comparisons, so the sums are negative counts.
+    Census total = {};
+    KHOT_BLOCKS(n) {
+        ivec excluded{}, surely{}, nan{};
+        for (int64_t i = begin; i < end; i += LANES) {
+            const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
+            excluded += v == -real(__builtin_inf());
+            surely += v == real(__builtin_inf());
+            nan += v != v;
+        }
+        for (int lane = 0; lane < LANES; ++lane) {
+            total.excluded -= excluded[lane];
+            total.surely -= surely[lane];
+            total.nan -= nan[lane];
+        }
+    }
+    return total;
+}
+
+static Census counts_at_one(const real* u, int64_t n) {
+    Census total = {};
+    KHOT_BLOCKS(n) {
+        ivec above{}, equal{};
+        for (int64_t i = begin; i < end; i += LANES) {
+            const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
+            above += v > 1;
+            equal += v == 1;
+        }
+        for (int lane = 0; lane < LANES; ++lane) {
+            total.above_one -= above[lane];
+            total.at_one -= equal[lane];
+        }
+    }
+    return total;
+}
+
+static const SigmoidTable<real> sigmoid_table = {
+    gaussian_anchors, start,          evaluate, halley_step, exponentials, census,
+    counts_at_one,    evaluate_split, write,    write_both,
+};

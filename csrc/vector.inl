@@ -1,0 +1,85 @@
+// Short vectors for kernel bodies, compiled for each instruction set and type: see dispatch.h.
+//
+// The compiler's own vector types: `vec` is one register of `real`, arithmetic and comparisons act on all
+// lanes, a comparison gives an `ivec` of 0 and −1, and `mask ? a : b` selects by lane.
+
+typedef real vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef bits ivec __attribute__((vector_size(VECTOR_BYTES)));
+
+enum { LANES = VECTOR_BYTES / int(sizeof(real)) };
+
+#define KHOT_INLINE static inline __attribute__((always_inline))
+#define KHOT_SINGLE (sizeof(real) == 4)
+
+KHOT_INLINE vec all(real value) { return vec{} + value; }
+
+KHOT_INLINE vec load(const real* from) {
+    vec v;
+    __builtin_memcpy(&v, from, sizeof v);
+    return v;
+}
+
+KHOT_INLINE void store(real* to, vec v) { __builtin_memcpy(to, &v, sizeof v); }
+
+// The last, incomplete vector of a row: the missing lanes are `fill`, and are not written.
+KHOT_INLINE vec load_tail(const real* from, int64_t count, real fill) {
+    vec v = all(fill);
+    for (int lane = 0; lane < LANES; ++lane) {
+        if (lane < count) v[lane] = from[lane];
+    }
+    return v;
+}
+
+KHOT_INLINE void store_tail(real* to, vec v, int64_t count) {
+    for (int lane = 0; lane < LANES; ++lane) {
+        if (lane < count) to[lane] = v[lane];
+    }
+}
+
+KHOT_INLINE real sum_of_lanes(vec v) {
+    real a[LANES];
+    __builtin_memcpy(a, &v, sizeof v);
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) a[lane] += a[lane + half];
+    }
+    return a[0];
+}
+
+// exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
+// of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.
+//
+// The rounding is the addition of a large number, whose low bits then hold j; -ffast-math would break it.
+// At FAR_BELOW the power of two is exactly 0, so −inf gives 0; beyond FAR_ABOVE the result stays at
+// exp(FAR_ABOVE), so that a sum of two cannot overflow. NaN stays NaN.
+static const real FAR_ABOVE = KHOT_SINGLE ? real(87) : real(708);
+static const real FAR_BELOW = KHOT_SINGLE ? real(-88) : real(-709.09);
+
+KHOT_INLINE vec exponential(vec a) {
+    const vec above = all(FAR_ABOVE), below = all(FAR_BELOW);
+    vec c = above < a ? above : a;
+    c = below > c ? below : c;
+    const real shift = KHOT_SINGLE ? real(12582912.0) : real(6755399441055744.0);  // 1.5 · 2^23, 1.5 · 2^52
+    const vec shifted = c * real(1.4426950408889634) + shift;
+    const vec j = shifted - shift;
+    vec s = c - j * (KHOT_SINGLE ? real(0.693359375) : real(6.93145751953125e-1));
+    s = s - j * (KHOT_SINGLE ? real(-2.12194440e-4) : real(1.42860682030941723212e-6));
+    const vec s2 = s * s;  // pairs of terms, not Horner's chain: half the latency
+    vec p;
+    if (KHOT_SINGLE) {
+        const vec p01 = real(5.0000001201e-1) + real(1.6666665459e-1) * s;
+        const vec p23 = real(4.1665795894e-2) + real(8.3334519073e-3) * s;
+        const vec p45 = real(1.3981999507e-3) + real(1.9875691500e-4) * s;
+        p = p01 + s2 * (p23 + s2 * p45);
+    } else {
+        const vec p01 = real(1.0 / 2) + real(1.0 / 6) * s;
+        const vec p23 = real(1.0 / 24) + real(1.0 / 120) * s;
+        const vec p45 = real(1.0 / 720) + real(1.0 / 5040) * s;
+        const vec p67 = real(1.0 / 40320) + real(1.0 / 362880) * s;
+        const vec p89 = real(1.0 / 3628800) + real(1.0 / 39916800) * s;
+        const vec p1011 = real(1.0 / 479001600) + real(1.0 / 6227020800) * s;
+        p = p01 + s2 * (p23 + s2 * (p45 + s2 * (p67 + s2 * (p89 + s2 * p1011))));
+    }
+    const vec e = 1 + (s + s2 * p);
+    const ivec power = ((ivec)shifted + (KHOT_SINGLE ? bits(127) : bits(1023))) << (KHOT_SINGLE ? 23 : 52);
+    return e * (vec)power;
+}

@@ -1,0 +1,48 @@
+"""Whether a tensor's memory may be read, here and now."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+__all__ = ["is_plain"]
+
+
+def is_plain(*tensors: Tensor) -> bool:
+    """Whether each tensor is ordinary CPU memory, and nobody needs to see torch operations happen.
+
+    It is not under compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
+    wrappers, forward-mode duals, for subclasses, and for tensors without elements.
+    """
+    if (
+        torch.compiler.is_compiling()  # first: nothing after it can be traced
+        or torch._C._is_tracing()  # pyright: ignore[reportPrivateUsage]
+        or torch._C._len_torch_dispatch_stack() > 0  # pyright: ignore[reportPrivateUsage]
+    ):
+        return False
+    for tensor in tensors:
+        kind = type(tensor)
+        if (kind is not Tensor and kind is not Parameter) or not tensor.is_cpu:
+            return False
+        try:
+            # The cheapest question to which everything without memory of its own has an odd answer: a
+            # functorch wrapper or a sparse tensor raises; a symbolic zero, a functionalised or an empty
+            # tensor is at 0.
+            if tensor.data_ptr() == 0:
+                return False
+        except RuntimeError:
+            return False
+        # Outside of dual_level() no tensor is a dual, and asking for the level is 20 times cheaper.
+        if _dual_level() >= 0 and _is_dual(tensor):
+            return False
+    return True
+
+
+def _dual_level() -> int:
+    return forward_ad._current_level  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _is_dual(tensor: Tensor) -> bool:
+    return forward_ad.unpack_dual(tensor).tangent is not None  # pyright: ignore[reportUnknownMemberType]

@@ -1,0 +1,32 @@
+"""Sorting along the last dimension, by the compiled kernel where it can be."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.kernels import cpu
+
+__all__ = ["argsort"]
+
+_TOO_LONG = 2**32
+"""A row of this many elements has indices that the kernel has no room for."""
+
+
+def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """Values and indices of a stable sort: what `torch.sort(x, stable=True)` gives, without a graph.
+
+    Args:
+        x: any shape but (), sorted along the last dimension; NaN counts as the largest.
+        descending: from the largest down; equal elements keep their order in both directions.
+
+    Example:
+        >>> values, indices = argsort(torch.tensor([3.0, 1.0, 3.0, 2.0]), descending=True)
+        >>> indices
+        tensor([0, 2, 3, 1])
+    """
+    x = x.detach()
+    if cpu.usable(x) and 0 < x.dim() and x.shape[-1] < _TOO_LONG:
+        return cpu.argsort(x, descending)
+    values, indices = torch.sort(x, dim=-1, descending=descending, stable=True)
+    return values, indices
