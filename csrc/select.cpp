@@ -40,6 +40,9 @@ struct IntegerOf<double> {
 constexpr int SMALL = 64;
 constexpr int LARGEST_SAMPLE = 1024;
 
+// How many values are compared before they are moved, where the two cannot be one.
+constexpr int64_t CHUNK = 256;
+
 // A sample takes one value from each of its equal shares of the row, at places that look random, so that
 // no period in the data meets one in the sample.
 struct Jitter {

@@ -2,10 +2,9 @@
 
 using integer = IntegerOf<real>::type;
 
-// 32 bytes whatever the instruction set; the compiler splits them where registers are smaller.
-typedef real Lanes __attribute__((vector_size(32)));
-typedef integer IntegerLanes __attribute__((vector_size(32)));
-constexpr int LANES = 32 / int(sizeof(real));
+typedef real Lanes __attribute__((vector_size(VECTOR_BYTES)));
+typedef integer IntegerLanes __attribute__((vector_size(VECTOR_BYTES)));
+constexpr int LANES = VECTOR_BYTES / int(sizeof(real));
 
 constexpr real INF = std::numeric_limits<real>::infinity();
 
@@ -44,7 +43,8 @@ static void count_two(const real* x, int64_t n, real low, real high, int64_t* ab
 static int64_t collect_between(const real* x, int64_t n, real low, real high, real* out, int64_t* from_high) {
     int64_t found = 0, from = 0, i = 0;
 #if KHOT_BODY_AVX2
-    for (; i + LANES <= n; i += LANES) {
+    constexpr int WIDTH = 32 / int(sizeof(real));
+    for (; i + WIDTH <= n; i += WIDTH) {
         if constexpr (sizeof(real) == 4) {
             const __m256 value = _mm256_loadu_ps((const float*)(x + i));
             const __m256 high_side = _mm256_cmp_ps(value, _mm256_set1_ps(float(high)), _CMP_GE_OQ);
@@ -67,11 +67,22 @@ static int64_t collect_between(const real* x, int64_t n, real low, real high, re
         }
     }
 #endif
-    for (; i < n; ++i) {
-        const real value = x[i];
-        out[found] = value;
-        found += (value > low) & (value < high);
-        from += value >= high;
+    // Compare all, then move all: the comparisons go several at a time, and no branch can be guessed wrong.
+    while (i < n) {
+        const int64_t size = n - i < CHUNK ? n - i : CHUNK;
+        integer keep[CHUNK], chunk_from = 0;
+#pragma omp simd reduction(+ : chunk_from)
+        for (int64_t j = 0; j < size; ++j) {
+            const real value = x[i + j];
+            keep[j] = (value > low) & (value < high);
+            chunk_from += value >= high;
+        }
+        for (int64_t j = 0; j < size; ++j) {
+            out[found] = x[i + j];
+            found += keep[j];
+        }
+        from += chunk_from;
+        i += size;
     }
     *from_high = from;
     return found;
@@ -101,16 +112,18 @@ static void by_ranks(real* values, int count, int64_t a, int64_t b, real* at_a, 
         __builtin_memcpy(&first, values + j, sizeof first);
         __builtin_memcpy(&second, values + j + LANES, sizeof second);
         IntegerLanes above_first = {}, above_second = {};
-        for (int i = 0; i < count; ++i) {
-            const Lanes value = values[i] - Lanes{};
-            above_first -= value > first;
-            above_second -= value > second;
+        for (int i = 0; i < count; i += 4) {
+            for (int next = 0; next < 4; ++next) {
+                const Lanes value = values[i + next] - Lanes{};
+                above_first += value > first;
+                above_second += value > second;
+            }
         }
-        const IntegerLanes limit_a = integer(a) - IntegerLanes{}, limit_b = integer(b) - IntegerLanes{};
-        const Lanes first_a = above_first <= limit_a ? first : none;
-        const Lanes second_a = above_second <= limit_a ? second : none;
-        const Lanes first_b = above_first <= limit_b ? first : none;
-        const Lanes second_b = above_second <= limit_b ? second : none;
+        const IntegerLanes limit_a = IntegerLanes{} - integer(a), limit_b = IntegerLanes{} - integer(b);
+        const Lanes first_a = above_first >= limit_a ? first : none;
+        const Lanes second_a = above_second >= limit_a ? second : none;
+        const Lanes first_b = above_first >= limit_b ? first : none;
+        const Lanes second_b = above_second >= limit_b ? second : none;
         const Lanes low_a = first_a < second_a ? first_a : second_a;
         const Lanes low_b = first_b < second_b ? first_b : second_b;
         best_a = low_a < best_a ? low_a : best_a;
@@ -129,7 +142,7 @@ static real kth(const real* x, int64_t n, int64_t k, real* scratch);
 
 // Two values between which the k-th largest of x should lie, from a sample.
 static void enclose(const real* x, int64_t n, int64_t k, real* low, real* high) {
-    const int size = n < 16384 ? SMALL : n < 131072 ? 256 : LARGEST_SAMPLE;
+    const int size = n < 4096 ? 32 : n < 16384 ? 64 : n < 131072 ? 256 : LARGEST_SAMPLE;
     real sample[LARGEST_SAMPLE];
     const int64_t step = n / size;
     for (int i = 0; i < size; ++i) {
@@ -138,12 +151,13 @@ static void enclose(const real* x, int64_t n, int64_t k, real* low, real* high) 
     }
     const double place = double(k) / double(n) * size;
     const double spread = __builtin_sqrt(place * (1 - place / size));
-    const double margin = (size == SMALL ? 2.0 : 2.75) * spread + 1;
+    // In a short row a wrong guess costs little, in a long one more than a few values too many.
+    const double margin = (size <= SMALL ? 1.5 : 2.75) * spread + 1;
     int64_t upper = int64_t(place - margin), lower = int64_t(place + margin);
     const bool has_upper = place - margin >= 0, has_lower = lower < size;
     if (!has_upper) upper = 0;
     if (!has_lower) lower = size - 1;
-    if (size == SMALL) {
+    if (size <= SMALL) {
         by_ranks(sample, size, upper, lower, high, low);
     } else {
         real inner[LARGEST_SAMPLE];
