@@ -84,15 +84,13 @@ def budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool 
 
     With ``integer`` a number must be whole and a tensor is rounded.
     """
-    check_budget(name, x, k, dim)
-    if integer and not isinstance(k, Tensor) and k != int(k):
-        raise ValueError(f"{name}: k must be an integer for a hard selection, got k = {k}")
+    check_budget(name, x, k, dim, integer=integer)
     rows = per_row(name, "k", x, k, dim)
     return rows.round() if integer and isinstance(k, Tensor) else rows
 
 
-def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int) -> None:
-    """Check 0 ≤ k ≤ n."""
+def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> None:
+    """Check 0 ≤ k ≤ n, and with ``integer`` that a number is whole."""
     n = x.shape[dim]
     if isinstance(k, Tensor):
         if not is_plain(k):
@@ -104,6 +102,8 @@ def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int) -> None:
     elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be a number or a tensor, got {type(k).__name__}")
     elif 0 <= k <= n:
+        if integer and k != int(k):
+            raise ValueError(f"{name}: k must be an integer for a hard selection, got k = {k}")
         return
     else:
         got = f"k = {k}"

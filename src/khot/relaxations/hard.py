@@ -3,7 +3,8 @@
     y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed).
 
 Ties go to the lower index, so the answer is deterministic and never has more than k ones.
-Selection by value, then a count among the ties: O(n) after a partial sort.
+The k-th largest value is found first, then the places left for values equal to it are counted out:
+expected O(n) in the compiled kernel, a partial sort in torch operations.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from khot.relaxations.arguments import (
     check_budget,
     check_mask,
     compute_dtype,
-    per_row,
     position,
 )
 
@@ -51,11 +51,25 @@ def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | No
     last = position("hard_topk", x, dim)
     tensors = [t for t in (x, k, mask) if isinstance(t, Tensor)]
     if is_plain(*tensors) and native() is not None:
-        return _native(x, k, last, mask)
+        return _native(x.detach(), k, last, mask)
     k_rows = budget("hard_topk", x, k, last, integer=True)
     rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
     return chosen.to(x.dtype).movedim(-1, last)
+
+
+def _native(x: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:
+    """The same by the compiled kernel; a half type has the order of its float32 values."""
+    if isinstance(k, Tensor):
+        k = budget("hard_topk", x, k, last, integer=True).detach()
+    else:
+        check_budget("hard_topk", x, k, last, integer=True)
+    if mask is not None:
+        check_mask("hard_topk", x, mask)
+        mask = mask.expand(x.shape).movedim(last, -1)
+    rows = x if last == x.dim() - 1 else x.movedim(last, -1)
+    chosen = cpu.hard_topk(rows.to(compute_dtype(x)), k, mask).to(x.dtype)
+    return chosen if rows is x else chosen.movedim(-1, last)
 
 
 def _portable(x: Tensor, k: Tensor, order: int | None) -> Tensor:
