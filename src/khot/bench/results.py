@@ -114,7 +114,11 @@ class MemoryRecord:
 
 @dataclass(frozen=True)
 class Document:
-    """One run of one suite; `others` is how many cores other processes used in the meantime."""
+    """One run of one suite.
+
+    `kernels` is the instruction set of the compiled kernels, None where khot ran without them; `others`
+    is how many cores other processes used in the meantime.
+    """
 
     suite: str
     title: str
@@ -128,6 +132,7 @@ class Document:
     machine: Machine
     versions: dict[str, str]
     commit: Commit | None
+    kernels: str | None
     others: float
     cases: tuple[Case, ...]
     sides: tuple[SideRecord, ...]

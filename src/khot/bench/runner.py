@@ -30,6 +30,7 @@ from khot.bench.sides import Mode, Side, load_side
 from khot.bench.suite import Suite
 from khot.bench.timing import QUICK, Budget, compare
 from khot.bench.truths import TRUTHS
+from khot.kernels.loader import status
 
 __all__ = ["Settings", "run"]
 
@@ -109,6 +110,7 @@ def run(suite: Suite, settings: Settings | None = None, report: Report | None = 
         machine=find_machine(),
         versions=find_versions(tuple(dict.fromkeys(side.package for side in loaded))),
         commit=find_commit(),
+        kernels=status().isa,
         others=others.cores(),
         cases=cases,
         sides=tuple(_side_record(side, suite) for side in loaded),

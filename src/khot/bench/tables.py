@@ -236,10 +236,11 @@ def _threads(count: int) -> str:
 def _origin(document: Document, threads: int) -> str:
     machine, commit = document.machine, document.commit
     packages = ", ".join(f"{name} {number}" for name, number in document.versions.items())
+    kernels = f"{document.kernels} kernels" if document.kernels else "without compiled kernels"
     source = f", commit {commit.id[:9]}{' with changes' if commit.dirty else ''}" if commit else ""
     quick = "; a quick run, not to be quoted" if document.quick else ""
     busy = f"; other processes used {document.others:.1f} cores meanwhile" if document.others >= _BUSY else ""
     return (
         f"{machine.cpu}, {machine.cores} cores, {machine.ram_gib:g} GiB, {machine.os}; {_threads(threads)}; "
-        f"{packages}{source}; {document.created[:10]}{busy}{quick}."
+        f"{packages}{source}, {kernels}; {document.created[:10]}{busy}{quick}."
     )

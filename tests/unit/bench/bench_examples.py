@@ -161,6 +161,7 @@ def document():
         machine=Machine("A CPU", 2, 16.0, "Linux 6"),
         versions={"python": "3.11.0", "torch": "2.13.0"},
         commit=Commit("0123456789abcdef", dirty=True),
+        kernels="avx2",
         others=0.0,
         cases=(large, tiny),
         sides=(

@@ -56,8 +56,9 @@ def test_under_the_table_stand_reasons_and_origin():
     assert "bad, wrong: value error 1e+00 exceeds 1e-05." in grid.notes
     assert grid.origin == (
         "A CPU, 2 cores, 16 GiB, Linux 6; 1 thread; python 3.11.0, torch 2.13.0, "
-        "commit 012345678 with changes; 2025-01-02."
+        "commit 012345678 with changes, avx2 kernels; 2025-01-02."
     )
+    assert "without compiled kernels" in table(dataclasses.replace(DOCUMENT, kernels=None)).origin
     assert table(dataclasses.replace(DOCUMENT, quick=True)).origin.endswith("a quick run, not to be quoted.")
     busy = table(dataclasses.replace(DOCUMENT, others=0.82)).origin
     assert "other processes used 0.8 cores meanwhile" in busy
