@@ -3,8 +3,8 @@
 // Ties go to the lower index; NaN counts as larger than everything, like in torch.topk; −inf and masked
 // entries are never selected, so a row may have fewer than k ones.
 //
-// The k-th largest value is the threshold: everything from it on is marked, and then, if values equal to it
-// make too many, the last of them are taken back. The output serves as scratch memory before it is written.
+// The k-th largest value is the threshold: everything above it is marked, and as many of those equal to it,
+// from the left, as are left of k. The output serves as scratch memory before it is written.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -17,16 +17,14 @@
 namespace khot {
 namespace {
 
-struct Marked {
-    int64_t ones, nans;
-};
+// While ties may still be marked they are counted, block by block of this length.
+constexpr int64_t TIES_BLOCK = 128;
 
 template <typename real>
 struct HardTopkTable {
-    // out = 1 where x ≥ threshold, else 0; counts the ones, and the NaN in x, which are not among them.
-    Marked (*mark)(const real* x, int64_t n, real threshold, real* out);
-    // Takes back the last `excess` of the ones whose x is the threshold.
-    void (*unmark_last)(const real* x, int64_t n, real threshold, int64_t excess, real* out);
+    // out = 1 where x > threshold and at the first `ties` places where x = threshold, else 0. False, with
+    // an unfinished output, if there is a NaN.
+    bool (*mark)(const real* x, int64_t n, real threshold, int64_t ties, real* out);
     // copy = x, with −inf for NaN and for what the mask (may be null) excludes; counts the allowed NaN.
     int64_t (*copy_allowed)(const real* x, const unsigned char* mask, int64_t n, real* copy);
     // out = 1 at the first `count` allowed NaN.
@@ -48,20 +46,17 @@ const HardTopkTable<double>& table(double) { return KHOT_PICK(f64::hard_topk_tab
 // False, with an unfinished output, if the row has a NaN.
 template <typename real>
 bool row_without_nan(const HardTopkTable<real>& kernel, const real* x, int64_t n, int64_t k, real* out) {
-    // Everything from the lowest finite value on is everything but −inf.
-    const real lowest = std::numeric_limits<real>::lowest();
-    real threshold = lowest;
     if (k <= 0) {
-        threshold = std::numeric_limits<real>::infinity();
-    } else if (k < n) {
-        const real value = kth_largest(x, n, k, out);
-        if (value > lowest) threshold = value;
+        std::memset(out, 0, size_t(n) * sizeof(real));
+        return true;
     }
-    const Marked marked = kernel.mark(x, n, threshold, out);
-    if (marked.nans > 0) return false;
-    const int64_t wanted = k > 0 ? k : 0;
-    if (marked.ones > wanted) kernel.unmark_last(x, n, threshold, marked.ones - wanted, out);
-    return true;
+    const real lowest = std::numeric_limits<real>::lowest();
+    if (k < n) {
+        int64_t above;
+        const real threshold = kth_largest(x, n, k, out, &above);
+        if (threshold >= lowest) return kernel.mark(x, n, threshold, k - above, out);
+    }
+    return kernel.mark(x, n, lowest, n, out);  // everything but −inf
 }
 
 template <typename real>

@@ -1,43 +1,31 @@
 // Body of hard_topk.cpp, compiled for each instruction set and type: see dispatch.h.
 
-static Marked mark(const real* x, int64_t n, real threshold, real* __restrict out) {
-    Marked marked = {0, 0};
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        bits ones = 0, nans = 0;  // as wide as real, so that both fill the same vectors
-#pragma omp simd reduction(+ : ones, nans)
-        for (int64_t i = begin; i < end; ++i) {
-            const bool one = x[i] >= threshold;
-            out[i] = one ? real(1) : real(0);
-            ones += one;
-            nans += x[i] != x[i];
-        }
-        marked.ones += ones;
-        marked.nans += nans;
-    }
-    return marked;
-}
-
-static void unmark_last(const real* x, int64_t n, real threshold, int64_t excess, real* __restrict out) {
-    int64_t end = n;
-    while (end > 0 && excess > 0) {
-        const int64_t begin = end < BLOCK ? 0 : end - BLOCK;
+static bool mark(const real* x, int64_t n, real threshold, int64_t ties, real* __restrict out) {
+    bits nans = 0;  // as wide as real, like `equal`, so that all fill the same vectors
+    int64_t begin = 0;
+    while (begin < n && ties > 0) {
+        const int64_t end = n - begin < TIES_BLOCK ? n : begin + TIES_BLOCK;
         bits equal = 0;
-#pragma omp simd reduction(+ : equal)
-        for (int64_t i = begin; i < end; ++i) equal += x[i] == threshold;
-        if (equal <= excess) {
-#pragma omp simd
-            for (int64_t i = begin; i < end; ++i) out[i] = x[i] > threshold ? real(1) : real(0);
-            excess -= equal;
-        } else {
-            for (int64_t i = end - 1; excess > 0; --i) {
-                const bool take = x[i] == threshold;
-                out[i] = take ? real(0) : out[i];
-                excess -= take;
-            }
+#pragma omp simd reduction(+ : equal) reduction(| : nans)
+        for (int64_t i = begin; i < end; ++i) {
+            out[i] = x[i] >= threshold ? real(1) : real(0);
+            equal += x[i] == threshold;
+            nans |= x[i] != x[i];
         }
-        end = begin;
+        ties -= equal;
+        for (int64_t i = end - 1; ties < 0; --i) {
+            const bool drop = x[i] == threshold;
+            out[i] = drop ? real(0) : out[i];
+            ties += drop;
+        }
+        begin = end;
     }
+#pragma omp simd reduction(| : nans)
+    for (int64_t i = begin; i < n; ++i) {
+        out[i] = x[i] > threshold ? real(1) : real(0);
+        nans |= x[i] != x[i];
+    }
+    return nans == 0;
 }
 
 static int64_t copy_allowed(const real* x, const unsigned char* mask, int64_t n, real* __restrict copy) {
@@ -75,4 +63,4 @@ static void mark_nans(const real* x, const unsigned char* mask, int64_t n, int64
     }
 }
 
-static const HardTopkTable<real> hard_topk_table = {mark, unmark_last, copy_allowed, mark_nans};
+static const HardTopkTable<real> hard_topk_table = {mark, copy_allowed, mark_nans};

@@ -19,7 +19,7 @@ namespace {
 
 template <typename real>
 struct SelectTable {
-    real (*kth)(const real* x, int64_t n, int64_t k, real* scratch);
+    real (*kth)(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above);
     real (*kth_and_next)(const real* x, int64_t n, int64_t k, real* scratch, real* next);
     int64_t (*count_above)(const real* x, int64_t n, real v);
 };
@@ -115,7 +115,13 @@ const SelectTable<double>& table(double) { return KHOT_PICK(f64::select_table); 
 
 template <typename real>
 real kth_largest(const real* x, int64_t n, int64_t k, real* scratch) {
-    return table(real()).kth(x, n, k, scratch);
+    int64_t above;
+    return table(real()).kth(x, n, k, scratch, &above);
+}
+
+template <typename real>
+real kth_largest(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above) {
+    return table(real()).kth(x, n, k, scratch, above);
 }
 
 template <typename real>
@@ -130,6 +136,8 @@ int64_t count_above(const real* x, int64_t n, real v) {
 
 template float kth_largest(const float*, int64_t, int64_t, float*);
 template double kth_largest(const double*, int64_t, int64_t, double*);
+template float kth_largest(const float*, int64_t, int64_t, float*, int64_t*);
+template double kth_largest(const double*, int64_t, int64_t, double*, int64_t*);
 template float kth_and_next_largest(const float*, int64_t, int64_t, float*, float*);
 template double kth_and_next_largest(const double*, int64_t, int64_t, double*, double*);
 template int64_t count_above(const float*, int64_t, float);

@@ -13,6 +13,10 @@ namespace khot {
 template <typename real>
 real kth_largest(const real* x, int64_t n, int64_t k, real* scratch);
 
+// Also how many values are greater than it: k − *above of those equal to it belong to the k largest.
+template <typename real>
+real kth_largest(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above);
+
 // The k-th largest; *next is the (k+1)-th, or the k-th again if k == n.
 template <typename real>
 real kth_and_next_largest(const real* x, int64_t n, int64_t k, real* scratch, real* next);

@@ -138,7 +138,7 @@ static void by_ranks(real* values, int count, int64_t a, int64_t b, real* at_a, 
     *at_b = lowest_b;
 }
 
-static real kth(const real* x, int64_t n, int64_t k, real* scratch);
+static real kth(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above);
 
 // Two values between which the k-th largest of x should lie, from a sample.
 static void enclose(const real* x, int64_t n, int64_t k, real* low, real* high) {
@@ -161,15 +161,18 @@ static void enclose(const real* x, int64_t n, int64_t k, real* low, real* high) 
         by_ranks(sample, size, upper, lower, high, low);
     } else {
         real inner[LARGEST_SAMPLE];
-        *high = kth(sample, size, upper + 1, inner);
-        *low = kth(sample, size, lower + 1, inner);
+        int64_t above;
+        *high = kth(sample, size, upper + 1, inner, &above);
+        *low = kth(sample, size, lower + 1, inner, &above);
     }
+    if (*low == *high) return;  // ties, most likely: then it is this value
     if (!has_upper) *high = INF;
     if (!has_lower) *low = -INF;
 }
 
-static real kth(const real* x, int64_t n, int64_t k, real* scratch) {
-    bool halve = false;  // after a round that did not help, halve the range of values: that always ends
+static real kth(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above) {
+    int64_t dropped = 0;  // values that are greater than all that are left
+    bool halve = false;   // after a round that did not help, halve the range of values: that always ends
     while (n > SMALL) {
         real low, high;
         if (halve) {
@@ -178,8 +181,7 @@ static real kth(const real* x, int64_t n, int64_t k, real* scratch) {
         } else {
             enclose(x, n, k, &low, &high);
         }
-        int64_t from_high, above_low;
-        int64_t found = -1;
+        int64_t from_high, above_low, found = -1;
         if (x != scratch && low < high) {
             found = collect_between(x, n, low, high, scratch, &from_high);
             above_low = from_high + found;
@@ -187,37 +189,50 @@ static real kth(const real* x, int64_t n, int64_t k, real* scratch) {
             count_two(x, n, low, high, &above_low, &from_high);
         }
         if (k <= from_high) {
-            // above_high ≤ from_high: the difference are the values equal to high.
-            if (k > count_above(x, n, high)) return high;
+            const int64_t above_high = low == high ? above_low : count_above(x, n, high);
+            if (k > above_high) {
+                *above = dropped + above_high;
+                return high;
+            }
             low = high;
             high = INF;
             found = -1;
         } else if (k > above_low) {
-            // Likewise for low, with the values below it counted from the other end.
             int64_t from_low;
             count_two(x, n, low, low, &above_low, &from_low);
-            if (k <= from_low) return low;
+            if (k <= from_low) {
+                *above = dropped + above_low;
+                return low;
+            }
             high = low;
             low = -INF;
             found = -1;
         }
         if (found < 0) found = collect_between(x, n, low, high, scratch, &from_high);
-        if (k <= from_high) return high;          // only if high is +inf by now
-        if (k > from_high + found) return low;    // only if low is −inf by now, or with NaN
+        if (k <= from_high) {  // only if high is +inf by now
+            *above = dropped;
+            return high;
+        }
+        if (k > from_high + found) {  // only if low is −inf by now, or with NaN
+            *above = dropped + from_high + found;
+            return low;
+        }
         halve = found > n / 2;
         x = scratch;
         n = found;
         k -= from_high;
+        dropped += from_high;
     }
     real few[SMALL], answer, same;
     __builtin_memcpy(few, x, size_t(n) * sizeof(real));
     by_ranks(few, int(n), k - 1, k - 1, &answer, &same);
+    *above = dropped + count_above(few, n, answer);
     return answer;
 }
 
 static real kth_and_next(const real* x, int64_t n, int64_t k, real* scratch, real* next) {
-    const real value = kth(x, n, k, scratch);
-    int64_t total = 0;
+    int64_t above, total = 0;
+    const real value = kth(x, n, k, scratch, &above);
     real below = -INF;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
