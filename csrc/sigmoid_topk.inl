@@ -21,7 +21,8 @@ KHOT_INLINE void add_gates(vec u, vec t, Gates& sums) {
 }
 
 KHOT_INLINE void add_block(const Gates& sums, Sums& total) {
-    total.weights += double(sum_of_lanes(sums.distance)) + double(sum_of_lanes(sums.count));
+    total.count += double(sum_of_lanes(sums.count));
+    total.distance += double(sum_of_lanes(sums.distance));
     total.slope += double(sum_of_lanes(sums.slope));
     total.bend += double(sum_of_lanes(sums.bend));
 }
@@ -32,7 +33,7 @@ KHOT_INLINE void add_block(const Gates& sums, Sums& total) {
     for (int64_t begin = 0, end; begin < n && (end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK, true); begin = end)
 
 static Sums evaluate(const real* u, real t, int64_t n) {
-    Sums total = {0, 0, 0};
+    Sums total = {};
     KHOT_BLOCKS(n) {
         Gates sums = {};
         int64_t i = begin;
@@ -52,44 +53,50 @@ static void exponentials(const real* x, real anchor, real rate, real* u, int64_t
 
 // The exponentials and, while they are near, the sums at t = 1.
 static Sums start(const real* x, real anchor, real rate, real* u, int64_t n) {
-    Sums total = {0, 0, 0};
+    Sums total = {};
     KHOT_BLOCKS(n) {
         exponentials(x + begin, anchor, rate, u + begin, end - begin);
-        const Sums block = evaluate(u + begin, 1, end - begin);
-        total.weights += block.weights;
-        total.slope += block.slope;
-        total.bend += block.bend;
+        total.add(evaluate(u + begin, 1, end - begin));
     }
     return total;
 }
 
-// The sums of the two sides of a split at u = 1: see SplitSums. With `ties_below`, u = 1 counts as below.
+// Sums of a, a² and a³ over the gates below and above a split at u = 1, where a is the distance to 0 below and
+// to 1 above: their derivatives in the shift are polynomials in a. The sums above are what the ones below
+// leave of the total; that is accurate where it matters, since the two sides balance at the root.
 static SplitSums evaluate_split(const real* u, real t, bool ties_below, int64_t n) {
-    SplitSums total = {};
+    double below[3] = {}, total[3] = {};
+    const real before_one = KHOT_SINGLE ? real(1 - 5.9604645e-8) : real(1 - 1.1102230246251565e-16);
+    const vec split = all(ties_below ? real(1) : before_one);
     KHOT_BLOCKS(n) {
-        vec p0{}, p1{}, p2{}, q0{}, q1{}, q2{};
+        vec p[3] = {}, s[3] = {};
         for (int64_t i = begin; i < end; i += LANES) {
             const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
-            const ivec below = ties_below ? v <= 1 : v < 1;
-            const vec inverse = 1 / (v + t);
-            const vec a = (below ? v : all(t)) * inverse;
-            const vec slope = a - a * a, bend = slope * (1 - 2 * a);
-            const vec none{};
-            p0 += below ? a : none;
-            p1 += below ? slope : none;
-            p2 += below ? bend : none;
-            q0 += below ? none : a;
-            q1 += below ? none : slope;
-            q2 += below ? none : bend;
+            const ivec is_below = v <= split;
+            const vec a = (is_below ? v : all(t)) / (v + t), a2 = a * a, a3 = a2 * a;
+            s[0] += a;
+            s[1] += a2;
+            s[2] += a3;
+            p[0] += (vec)(is_below & (ivec)a);
+            p[1] += (vec)(is_below & (ivec)a2);
+            p[2] += (vec)(is_below & (ivec)a3);
         }
-        total.below[0] += double(sum_of_lanes(p0));
-        total.below[1] += double(sum_of_lanes(p1));
-        total.below[2] += double(sum_of_lanes(p2));
-        total.above[0] += double(sum_of_lanes(q0));
-        total.above[1] += double(sum_of_lanes(q1));
-        total.above[2] += double(sum_of_lanes(q2));
+        for (int j = 0; j < 3; ++j) {
+            below[j] += double(sum_of_lanes(p[j]));
+            total[j] += double(sum_of_lanes(s[j]));
+        }
     }
-    return total;
+    SplitSums sums;
+    const double above[3] = {total[0] - below[0], total[1] - below[1], total[2] - below[2]};
+    const double* sides[2] = {below, above};
+    double* results[2] = {sums.below, sums.above};
+    for (int side = 0; side < 2; ++side) {
+        const double* m = sides[side];
+        results[side][0] = m[0];
+        results[side][1] = m[0] - m[1];
+        results[side][2] = m[0] - 3 * m[1] + 2 * m[2];
+    }
+    return sums;
 }
 
 // y = u/(u + t). y may be u itself.
@@ -109,14 +116,14 @@ static void write(const real* u, real t, real* y, int64_t n) {
 static void write_both(const real* u, real t, real* y, real* residual, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        const vec v = load(u + i), inverse = 1 / (v + t), weight = v * inverse;
+        const vec v = load(u + i), sum = v + t, weight = v / sum;  // a quotient, which cannot exceed 1
         store(y + i, weight);
-        store(residual + i, v > t ? -t * inverse : weight);
+        store(residual + i, v > t ? -t / sum : weight);
     }
     if (i < n) {
-        const vec v = load_tail(u + i, n - i, 0), inverse = 1 / (v + t), weight = v * inverse;
+        const vec v = load_tail(u + i, n - i, 0), sum = v + t, weight = v / sum;
         store_tail(y + i, weight, n - i);
-        store_tail(residual + i, v > t ? -t * inverse : weight, n - i);
+        store_tail(residual + i, v > t ? -t / sum : weight, n - i);
     }
 }
 

@@ -21,23 +21,30 @@ def sigmoid(x: Vector, k: float, temperature: float = 1.0) -> Vector:
     """Weights of sigmoid top-k for one row of finite scores, 0 < k < n, as float64."""
     scores = np.asarray(x, dtype=np.longdouble)
     anchor = np.sort(scores)[::-1][int(np.ceil(k)) - 1]
-    z = (scores - anchor) / np.longdouble(temperature)
-    margin = 2 * np.log(np.longdouble(len(z))) + 50
-    low, high = -margin, z.max() - z.min() + margin
-    for _ in range(140):
-        middle = (low + high) / 2
+    z = np.clip((scores - anchor) / np.longdouble(temperature), -2e4, 2e4)  # beyond, a weight is 0 or 1
+    margin = 2 * np.log(len(z)) + 50
+    rough = _root(z.astype(np.float64), k, -margin, float(z.max() - z.min()) + margin, 80)
+    shift = _root(z, k, rough - 1e-3, rough + 1e-3, 60)
+    return _logistic(z + shift).astype(np.float64)
+
+
+def _root(z: Vector, k: float, low: float, high: float, halvings: int) -> Any:
+    """The shift between low and high at which the weights sum to k, in the precision of z."""
+    bottom, top = np.full((), low, z.dtype), np.full((), high, z.dtype)
+    for _ in range(halvings):
+        middle = (bottom + top) / 2
         if _sum_minus_k(z + middle, k) > 0:
-            high = middle
+            top = middle
         else:
-            low = middle
-    return _logistic(z + (low + high) / 2).astype(np.float64)
+            bottom = middle
+    return (bottom + top) / 2
 
 
-def _sum_minus_k(a: Vector, k: float) -> np.longdouble:
+def _sum_minus_k(a: Vector, k: float) -> Any:
     """Σσ(a) − k, as (how many exceed ½) − k plus the signed distances to 0 and 1: nothing cancels."""
     tail = _logistic(-np.abs(a))
     above = a > 0
-    return np.longdouble(above.sum() - k) + np.where(above, -tail, tail).sum()
+    return (above.sum() - k) + np.where(above, -tail, tail).sum()
 
 
 def _logistic(a: Vector) -> Vector:

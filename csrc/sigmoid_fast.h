@@ -1,0 +1,84 @@
+// The fast path of sigmoid_topk.cpp: Halley's method from the threshold of a Gaussian row.
+#pragma once
+
+#include "sigmoid_types.h"
+
+namespace khot {
+namespace {
+
+// The budgets and temperatures of the group that starts at row `first`; those past the last row are copies.
+// Where all rows have the same, which is the rule, once is enough.
+template <typename real>
+void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& group) {
+    for (int r = 0; r < GROUP; ++r) {
+        const int64_t row = first + (r < count ? r : 0);
+        const double k = rows.k[row * rows.k_stride];
+        const bool ordinary = rows.mask == nullptr && k > 0 && k < double(rows.n);
+        group.k[r] = k;
+        group.rate[r] = rate_of(rows.temperature[row * rows.temperature_stride]);
+        group.ordinary[r] = ordinary ? 1 : 0;
+        group.logit[r] = ordinary ? real(std::log(k / (double(rows.n) - k))) : real(0);
+    }
+}
+
+// The fast path for `count` rows from x on: Halley on Σy − k in each until it is close. Afterwards u stands in
+// place of y, t in the group, and open[r] is 1 where it failed. sums_of(r, first) gives the sums of row r, either
+// from x (and leaves u) or at group.t[r].
+template <typename real, typename SumsOf>
+void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, Group<real>& group,
+            const SumsOf& sums_of) {
+    kernel.gaussian_anchors(x, n, count, group);
+    int busy[GROUP], left = 0;  // the rows still at work
+    for (int r = 0; r < GROUP; ++r) {
+        if (r < count && group.open[r] != 0) busy[left++] = r;
+        group.open[r] = 1;
+        group.excess[r] = group.bend[r] = 0;
+        group.slope[r] = group.t[r] = 1;
+    }
+    for (int round = 0; left > 0 && round < ROUNDS; ++round) {
+        for (int b = 0; b < left; ++b) {
+            const int r = busy[b];
+            const Sums sums = sums_of(r, round == 0);
+            group.excess[r] = real(sums.distance + (sums.count - group.k[r]));
+            group.slope[r] = real(sums.slope);
+            group.bend[r] = real(sums.bend);
+        }
+        kernel.halley_step(group);
+        int still = 0;
+        for (int b = 0; b < left; ++b) {
+            const int r = busy[b];
+            const bool found = group.size[r] < real(CLOSE<real>);
+            const bool lost = !(group.size[r] < 4 && group.t[r] > real(1e-9) && group.t[r] < real(1e9));
+            if (found && !lost) group.open[r] = 0;
+            if (found || lost) {
+                group.excess[r] = 0;  // its next steps, taken with the group's, are 0
+            } else {
+                busy[still++] = r;
+            }
+        }
+        left = still;
+    }
+}
+
+// The same for one long row, in parts shared between threads.
+template <typename real>
+void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Group<real>& group, int threads) {
+    const Parts parts(row.n);
+    Sums of_part[MAX_PARTS];
+    search(kernel, row.x, row.n, 1, group, [&](int, bool first) {
+        parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
+            for (int64_t p = begin; p < end; ++p) {
+                real* u = row.y + parts.begin(p);
+                of_part[p] = first ? kernel.start(row.x + parts.begin(p), group.anchor[0], group.rate[0], u,
+                                                  parts.length(p))
+                                   : kernel.evaluate(u, group.t[0], parts.length(p));
+            }
+        });
+        Sums sum = {};
+        for (int64_t p = 0; p < parts.count; ++p) sum.add(of_part[p]);
+        return sum;
+    });
+}
+
+}  // namespace
+}  // namespace khot

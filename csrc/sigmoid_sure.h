@@ -1,0 +1,84 @@
+// The sure path of sigmoid_topk.cpp: any row at all.
+#pragma once
+
+#include "select.h"
+#include "sigmoid_types.h"
+
+namespace khot {
+namespace {
+
+// Halley on h = log P − log Q, increasing in the shift e, within [low, high]; returns t = exp(−e).
+template <typename real, typename Evaluate>
+double bracketed(double low, double high, double extra_p, double extra_q, const Evaluate& evaluate) {
+    const double limit = SINGLE<real> ? 80 : 690, negligible = SINGLE<real> ? 1e-30 : 1e-290;
+    double e = (low + high) / 2;
+    e = e > limit ? limit : (e < -limit ? -limit : e);
+    low -= 1;  // the root can lie on the edge, and rounding just beyond it
+    high += 1;
+    for (int steps = 0; steps < (SINGLE<real> ? 10 : 14); ++steps) {
+        const SplitSums sums = evaluate(std::exp(-e));
+        const double p = sums.below[0] + extra_p, q = sums.above[0] + extra_q, f = p - q;
+        if (f == 0 || (p < negligible && q < negligible)) break;
+        if (f < 0 && e > low) low = e;
+        if (f > 0 && e < high) high = e;
+        const double h = std::log(p / q), dp = sums.below[1] / p, dq = sums.above[1] / q;
+        const double slope = dp + dq;
+        const double bend = sums.below[2] / p - sums.above[2] / q - dp * dp + dq * dq;
+        const double curved = 2 * slope * slope - h * bend;
+        const double step = curved > 0 ? 2 * h * slope / curved : h / slope;
+        const double proposal = e - step;
+        const bool inside = proposal >= low && proposal <= high;  // NaN is not
+        e = inside ? proposal : (low + high) / 2;
+        e = e > limit ? limit : (e < -limit ? -limit : e);
+        if (inside && std::fabs(step) < CLOSE<real>) break;
+    }
+    return std::exp(-e);
+}
+
+// `scratch` holds n reals. It fills row.y (and row.residual) completely.
+template <typename real>
+void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
+    const real infinity = real(HUGE_VAL);
+    const int64_t n = row.n;
+    if (row.mask != nullptr) {
+        for (int64_t i = 0; i < n; ++i) row.y[i] = row.mask[i] ? row.x[i] : -infinity;
+        row.x = row.y;
+        row.mask = nullptr;
+    }
+    const Census census = kernel.census(row.x, n);
+    const int64_t allowed = n - census.excluded;
+    if (census.nan > 0 || row.k != row.k) {
+        for (int64_t i = 0; i < n; ++i) fill(row, i, real(NAN));
+        return;
+    }
+    if (double(allowed) <= row.k) {
+        for (int64_t i = 0; i < n; ++i) fill(row, i, row.x[i] == -infinity ? real(0) : real(1));
+        return;
+    }
+    if (double(census.surely) >= row.k) {
+        const double share = census.surely > 0 && row.k > 0 ? row.k / double(census.surely) : 0;
+        for (int64_t i = 0; i < n; ++i) fill(row, i, row.x[i] == infinity ? real(share) : real(0));
+        return;
+    }
+    // Excluded entries are smaller than all others, so the order statistics of the whole row serve.
+    const int64_t ceiling = int64_t(std::ceil(row.k)), floor = int64_t(std::floor(row.k));
+    real next;
+    const real anchor = kth_and_next_largest(row.x, n, ceiling, scratch, &next);
+    const real rate = row.rate;
+    const double limit = 1e4, raw_gap = floor == ceiling ? (double(anchor) - double(next)) * double(rate) : 0;
+    const double gap = raw_gap < limit ? raw_gap : limit;
+    const double low = std::log(row.k - double(ceiling) + 1) - std::log(double(allowed) - row.k);
+    const double high = std::log(row.k) - std::log(double(floor) + 1 - row.k) + gap;
+
+    kernel.exponentials(row.x, anchor, rate, row.y, n);
+    const Census at = kernel.counts_at_one(row.y, n);
+    const double strictly = double(at.above_one), weakly = double(at.above_one + at.at_one);
+    const bool ties_below = row.k - strictly <= weakly - row.k;
+    const double excess = (ties_below ? strictly : weakly) - row.k;
+    const double t = bracketed<real>(low, high, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
+                                     [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
+    finish(kernel, row, real(t), 0, n);
+}
+
+}  // namespace
+}  // namespace khot

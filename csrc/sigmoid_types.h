@@ -1,0 +1,148 @@
+// What the parts of sigmoid_topk.cpp share: constants, sums, rows, and the table of loops per instruction set.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "threads.h"
+
+namespace khot {
+namespace {
+
+// Sums in `real` run over this many elements, and are then added up in double.
+constexpr int64_t SUM_BLOCK = 1024;
+
+// The start is estimated from at most this many elements of a row, in pieces spread over it.
+constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
+
+// Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
+constexpr double WIDE = 6;
+
+// How many evaluations the fast path may take.
+constexpr int ROUNDS = 5;
+
+// Short rows are searched for in groups, so that what is done once per row is done for many at a time.
+constexpr int GROUP = 16;
+constexpr int64_t GROUP_ELEMENTS = 4096;
+
+// The state of the search in each row of a group.
+template <typename real>
+struct Group {
+    double k[GROUP];
+    real rate[GROUP], logit[GROUP];  // 1/τ, logit(k/n)
+    int ordinary[GROUP];             // 1: worth trying
+    real anchor[GROUP], t[GROUP];
+    real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
+    real size[GROUP];                               // of the last step; 8 if it was none
+    int open[GROUP];                                // 1: not found
+};
+
+struct Moments {
+    double sum, squares;
+};
+
+// Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
+// the count may cancel against k), and the first two derivatives of Σy in the shift.
+struct Sums {
+    double count, distance, slope, bend;
+
+    void add(const Sums& other) {
+        count += other.count;
+        distance += other.distance;
+        slope += other.slope;
+        bend += other.bend;
+    }
+};
+
+// With the gates split at u = 1, Σ σ below it and Σ (1 − σ) above it, each with two derivatives.
+struct SplitSums {
+    double below[3], above[3];
+};
+
+struct Census {
+    int64_t excluded, surely, nan, above_one, at_one;
+};
+
+template <typename real>
+struct SigmoidTable {
+    void (*gaussian_anchors)(const real* x, int64_t n, int rows, Group<real>& group);
+    Sums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
+    Sums (*evaluate)(const real* u, real t, int64_t n);
+    void (*halley_step)(Group<real>& group);
+    void (*exponentials)(const real* x, real anchor, real rate, real* u, int64_t n);
+    Census (*census)(const real* x, int64_t n);
+    Census (*counts_at_one)(const real* u, int64_t n);
+    SplitSums (*evaluate_split)(const real* u, real t, bool ties_below, int64_t n);
+    void (*write)(const real* u, real t, real* y, int64_t n);
+    void (*write_both)(const real* u, real t, real* y, real* residual, int64_t n);
+};
+
+template <typename real>
+constexpr bool SINGLE = sizeof(real) == 4;
+
+// A step of Halley's method smaller than this leaves an error of rounding size: its cube.
+template <typename real>
+constexpr double CLOSE = SINGLE<real> ? 8e-3 : 8e-6;
+
+// 1/τ, finite even for a subnormal τ, so that 0·rate is 0.
+template <typename real>
+real rate_of(real temperature) {
+    const real rate = 1 / temperature, largest = real(SINGLE<real> ? 3e38 : 1e308);
+    return rate < largest ? rate : largest;
+}
+
+// One row: its input, its budget and where its result goes.
+template <typename real>
+struct Row {
+    const real* x;
+    const unsigned char* mask;  // or null: 0 excludes
+    double k;
+    real rate;
+    real* y;
+    real* residual;  // or null
+    int64_t n;
+};
+
+// All rows.
+template <typename real>
+struct Rows {
+    const real* x;
+    const unsigned char* mask;
+    const double* k;
+    int64_t k_stride;
+    const real* temperature;
+    int64_t temperature_stride;
+    real* y;
+    real* residual;
+    int64_t n;
+
+    Row<real> operator[](int64_t r) const {
+        return {x + r * n,
+                mask == nullptr ? nullptr : mask + r * n,
+                k[r * k_stride],
+                rate_of(temperature[r * temperature_stride]),
+                y + r * n,
+                residual == nullptr ? nullptr : residual + r * n,
+                n};
+    }
+};
+
+// Turns the u of elements [at, at + length) into weights, and residuals if they are wanted.
+template <typename real>
+void finish(const SigmoidTable<real>& kernel, const Row<real>& row, real t, int64_t at, int64_t length) {
+    real* y = row.y + at;
+    if (row.residual == nullptr) {
+        kernel.write(y, t, y, length);
+    } else {
+        kernel.write_both(y, t, y, row.residual + at, length);
+    }
+}
+
+template <typename real>
+void fill(const Row<real>& row, int64_t i, real weight) {
+    row.y[i] = weight;
+    if (row.residual != nullptr) row.residual[i] = weight > real(0.5) ? weight - 1 : weight;
+}
+
+}  // namespace
+}  // namespace khot
