@@ -1,0 +1,94 @@
+"""The shared arguments of operators in row form, and where tensors are checked."""
+
+import math
+
+import pytest
+import torch
+
+from khot.relaxations.arguments import as_rows, budget, compute_dtype, position
+
+
+def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    mask = torch.tensor([True, False, True]).reshape(3, 1)
+    rows = as_rows("f", x, 2, 0.5, 1, mask)
+    assert rows.x.shape == (2, 4, 3)
+    assert (rows.x[..., 1] == -math.inf).all()
+    assert torch.equal(rows.x[..., [0, 2]], x.movedim(1, -1)[..., [0, 2]])
+    assert rows.k.shape == rows.temperature.shape == (2, 4, 1)
+    assert (rows.k == 2).all()
+    assert (rows.temperature == 0.5).all()
+
+
+def test_only_a_number_tells_how_much_must_be_sorted():
+    x = torch.zeros(2, 9)
+    assert as_rows("f", x, 3, 1.0, -1, None).order == 4
+    assert as_rows("f", x, 3.7, 1.0, -1, None).order == 4
+    assert as_rows("f", x, torch.tensor(3.0), 1.0, -1, None).order is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "computed"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_half_types_are_computed_in_float32(dtype, computed):
+    x = torch.zeros(3, dtype=dtype)
+    assert compute_dtype(x) == computed
+    rows = as_rows("f", x, 1, torch.tensor(1.0), -1, None)
+    assert rows.x.dtype == dtype
+    assert rows.k.dtype == rows.temperature.dtype == computed
+
+
+def test_the_position_of_a_dimension():
+    x = torch.zeros(2, 3, 4)
+    assert [position("f", x, dim) for dim in (-3, -2, -1, 0, 1, 2)] == [0, 1, 2, 0, 1, 2]
+    for dim in (3, -4):
+        with pytest.raises(IndexError, match=rf"f: dim must be in \[-3, 2\], got {dim}"):
+            position("f", x, dim)
+
+
+def test_an_integer_budget_is_checked_and_a_tensor_rounded():
+    x = torch.zeros(3, 5)
+    assert budget("f", x, 2.0, 1, integer=True).unique().tolist() == [2.0]
+    rounded = budget("f", x, torch.tensor([1.4, 1.6, 4.9]), 1, integer=True)
+    assert rounded.ravel().tolist() == [1.0, 2.0, 5.0]
+    kept = budget("f", x, torch.tensor([1.5, 1.6, 4.5]), 1)
+    assert kept.ravel().tolist() == pytest.approx([1.5, 1.6, 4.5])
+
+
+def test_errors_name_function_argument_rule_and_value():
+    x = torch.zeros(3, 5)
+    with pytest.raises(ValueError, match=r"^f: k must satisfy 0 <= k <= n = 5 .* got k = 6$"):
+        as_rows("f", x, 6, 1.0, -1, None)
+    with pytest.raises(ValueError, match=r"^f: k must satisfy .* got a tensor with values in \[-1, 7\]$"):
+        as_rows("f", x, torch.tensor([-1.0, 7.0, 2.0]), 1.0, -1, None)
+    with pytest.raises(ValueError, match=r"^f: temperature must be positive and finite, got -3$"):
+        as_rows("f", x, 1, -3, -1, None)
+    with pytest.raises(TypeError, match=r"^f: mask must be a boolean tensor .* got torch.int64$"):
+        as_rows("f", x, 1, 1.0, -1, torch.ones(5, dtype=torch.int64))
+    with pytest.raises(
+        ValueError, match=r"^f: mask must broadcast to x.shape = \(3, 5\), got shape \(5, 3\)$"
+    ):
+        as_rows("f", x, 1, 1.0, -1, torch.ones(5, 3, dtype=torch.bool))
+
+
+def test_values_of_tensors_that_cannot_be_read_are_not_checked():
+    """Under vmap a tensor has no values yet: no error, and no crash."""
+    x = torch.zeros(2, 3)
+    k = torch.tensor([1.0, 99.0])
+    shapes = torch.func.vmap(lambda one, b: as_rows("f", one, b, 1.0, -1, None).k)(x, k)
+    assert shapes.shape == (2, 1)
+
+
+def test_the_graph_of_a_tensor_argument_is_kept():
+    k = torch.tensor([1.0, 2.0], requires_grad=True)
+    temperature = torch.tensor(0.5, requires_grad=True)
+    rows = as_rows("f", torch.zeros(2, 4), k, temperature, -1, None)
+    of_k, of_t = torch.autograd.grad(rows.k.sum() + rows.temperature.sum(), (k, temperature))
+    assert of_k.tolist() == [1.0, 1.0]
+    assert of_t.item() == 2.0
