@@ -21,7 +21,8 @@ def sigmoid(x: Vector, k: float, temperature: float = 1.0) -> Vector:
     """Weights of sigmoid top-k for one row of finite scores, 0 < k < n, as float64."""
     scores = np.asarray(x, dtype=np.longdouble)
     anchor = np.sort(scores)[::-1][int(np.ceil(k)) - 1]
-    z = np.clip((scores - anchor) / np.longdouble(temperature), -2e4, 2e4)  # beyond, a weight is 0 or 1
+    z = (scores - anchor) / np.longdouble(temperature)
+    z = np.minimum(np.maximum(z, -2e4), 2e4)  # beyond, a weight is 0 or 1
     margin = 2 * np.log(len(z)) + 50
     rough = _root(z.astype(np.float64), k, -margin, float(z.max() - z.min()) + margin, 80)
     shift = _root(z, k, rough - 1e-3, rough + 1e-3, 60)

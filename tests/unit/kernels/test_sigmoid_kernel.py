@@ -37,8 +37,8 @@ def assert_true(y, residual, x, k, temperature=1.0):
     """Within 4 ulp-scaled bounds of the truth.
 
     |y − y*| ≤ 4 eps (y* + w* (|logit y*| + log n + 2)): the rounding of the weight, and that of its
-    argument and of the shift, amplified by the slope w* = y*(1 − y*). The residual, likewise, relative to itself. Below
-    `tiny` the exponential may have flushed to 0.
+    argument and of the shift, amplified by the slope w* = y*(1 − y*). The residual, likewise,
+    relative to itself. Below `tiny` the exponential may have flushed to 0.
     """
     eps, n = torch.finfo(x.dtype).eps, x.shape[-1]
     tiny = 1e-20 if x.dtype == torch.float32 else 1e-150
