@@ -42,9 +42,9 @@ template <typename real>
 inline Key<real> key_of(real value, Key<real> flip) {
     using key = Key<real>;
     const key sign = key(1) << (Bits<real>::count - 1);
-    const real positive_zero = value + real(0);
     key bits;
-    std::memcpy(&bits, &positive_zero, sizeof bits);
+    std::memcpy(&bits, &value, sizeof bits);
+    bits = bits == sign ? 0 : bits;  // −0
     bits ^= (bits & sign) ? ~key(0) : sign;
     return (value != value ? ~key(0) : bits) ^ flip;
 }

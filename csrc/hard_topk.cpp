@@ -74,6 +74,7 @@ bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64
                int64_t rows, int64_t n, int threads) {
     const HardTopkTable<real>& kernel = table(real());
     std::atomic<bool> enough_memory{true};
+    if (n == 0) return true;
     parallel_ranges(useful_threads(rows * n, threads), rows, [&](int64_t begin, int64_t end) {
         real* copy = nullptr;  // for the rows that need one, which most often are none or all
         for (int64_t row = begin; row < end; ++row) {
@@ -84,7 +85,7 @@ bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64
             if (mask == nullptr && row_without_nan(kernel, x_row, n, k_row, out_row)) continue;
             if (copy == nullptr) copy = static_cast<real*>(std::malloc(size_t(n) * sizeof(real)));
             if (copy == nullptr) {
-                enough_memory = n == 0;
+                enough_memory = false;
                 break;
             }
             row_with_nan_or_mask(kernel, x_row, mask_row, n, k_row, out_row, copy);

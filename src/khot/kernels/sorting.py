@@ -25,8 +25,7 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         >>> indices
         tensor([0, 2, 3, 1])
     """
-    x = x.detach()
-    if cpu.usable(x) and 0 < x.dim() and x.shape[-1] < _TOO_LONG:
+    if cpu.usable(x) and x.dim() > 0 and x.shape[-1] < _TOO_LONG:
         return cpu.argsort(x, descending)
-    values, indices = torch.sort(x, dim=-1, descending=descending, stable=True)
+    values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
     return values, indices

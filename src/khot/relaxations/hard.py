@@ -51,7 +51,7 @@ def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | No
     last = position("hard_topk", x, dim)
     tensors = [t for t in (x, k, mask) if isinstance(t, Tensor)]
     if is_plain(*tensors) and native() is not None:
-        return _native(x.detach(), k, last, mask)
+        return _native(x, k, last, mask)
     k_rows = budget("hard_topk", x, k, last, integer=True)
     rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
@@ -67,9 +67,12 @@ def _native(x: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Te
     if mask is not None:
         check_mask("hard_topk", x, mask)
         mask = mask.expand(x.shape).movedim(last, -1)
-    rows = x if last == x.dim() - 1 else x.movedim(last, -1)
-    chosen = cpu.hard_topk(rows.to(compute_dtype(x)), k, mask).to(x.dtype)
-    return chosen if rows is x else chosen.movedim(-1, last)
+    x = x if last == x.dim() - 1 else x.movedim(last, -1)
+    if x.dtype == compute_dtype(x):
+        chosen = cpu.hard_topk(x, k, mask)
+    else:
+        chosen = cpu.hard_topk(x.detach().to(compute_dtype(x)), k, mask).to(x.dtype)
+    return chosen if last == x.dim() - 1 else chosen.movedim(-1, last)
 
 
 def _portable(x: Tensor, k: Tensor, order: int | None) -> Tensor:
