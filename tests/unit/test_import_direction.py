@@ -1,0 +1,198 @@
+"""Imports inside khot point one way, and importing khot is cheap and silent."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import khot
+
+SOURCE = Path(khot.__file__).parent
+
+# Lowest first. Each may import what is below it, itself, and its neighbours if they do not import it.
+ORDER = [
+    {"_native"},
+    {"kernels"},
+    {"relaxations"},
+    {"estimators", "designs", "losses"},
+    {"nn"},
+    {"apps", "vision", "parallel", "interop"},
+    {"khot"},  # khot/__init__.py
+    {"bench"},
+    {"cli", "explore", "demo", "doctor", "__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+# Beside the relaxations, which do not import them.
+BESIDE = {"constraints", "metrics", "schedules", "data"}
+MAY_IMPORT_BESIDE = {name for name, rank in RANK.items() if rank > RANK["relaxations"]}
+
+
+def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
+    """The dotted names that ``source`` imports, wherever it does, by importlib too."""
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (
+                a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+            )
+
+
+def part(dotted: str) -> str | None:
+    """The part of khot that a dotted name belongs to; ``khot`` for the package itself, None if outside."""
+    root, _, rest = dotted.partition(".")
+    name = rest.partition(".")[0]
+    if root != "khot":
+        return None
+    return name if name in RANK or name in BESIDE or name == "testing" else "khot"
+
+
+def allowed(importer: str, target: str) -> bool:
+    if importer in (target, "testing"):
+        return True
+    if target == "testing":
+        return False
+    if importer in BESIDE:
+        return target in ("relaxations", "kernels")
+    if target in BESIDE:
+        return importer in MAY_IMPORT_BESIDE
+    if target == "_native":
+        return importer == "kernels"
+    return RANK[importer] >= RANK[target]
+
+
+def edges(files: dict[str, tuple[str, bool]]) -> set[tuple[str, str, str]]:
+    """(file's module, its part, imported part), for modules given as {dotted name: (source, is_package)}."""
+    return {
+        (module, importer, target)
+        for module, (source, is_package) in files.items()
+        for name in imported(source, module, is_package)
+        if (importer := part(module)) and (target := part(name)) and importer != target
+    }
+
+
+def violations(files: dict[str, tuple[str, bool]]) -> list[str]:
+    found = edges(files)
+    arrows = {(importer, target) for _, importer, target in found}
+    wrong = {f"{module} imports {target}" for module, a, target in found if not allowed(a, target)}
+    programs = ORDER[-1]
+    wrong |= {
+        f"{module} imports {b}, which imports {a}"
+        for module, a, b in found
+        if (b, a) in arrows and not {a, b} <= programs and RANK.get(a) == RANK.get(b)
+    }
+    return sorted(wrong)
+
+
+def all_files() -> dict[str, tuple[str, bool]]:
+    files = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        is_package = parts[-1] == "__init__"
+        files[".".join(parts[:-1] if is_package else parts)] = (path.read_text("utf-8"), is_package)
+    return files
+
+
+def test_imports_point_one_way():
+    files = all_files()
+    assert len(files) > 20
+    assert violations(files) == []
+
+
+def test_every_part_has_a_place_in_the_order():
+    parts = {module.split(".")[1] for module in all_files() if "." in module}
+    assert parts - set(RANK) - BESIDE - {"testing"} == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("khot.relaxations.x", "from khot.nn import SigmoidTopK"),
+        ("khot.relaxations.x", "def f():\n    from khot import nn"),
+        ("khot.relaxations.x", "from ..estimators import straight_through"),
+        ("khot.relaxations.x", "import khot"),
+        ("khot.relaxations.x", "from khot import sigmoid_topk"),
+        ("khot.relaxations.x", "from khot.constraints import k_hot"),
+        ("khot.kernels.x", "import khot.relaxations.sigmoid as s"),
+        ("khot.relaxations.x", "import importlib\nimportlib.import_module('khot.bench.runner')"),
+        ("khot.relaxations.x", "import khot._native"),
+        ("khot.constraints", "from khot.estimators import straight_through"),
+        ("khot.metrics", "from khot.constraints import k_hot"),
+        ("khot.nn.x", "from khot.apps import moe"),
+        ("khot.bench.x", "from khot.testing import truth"),
+        ("khot.bench.x", "import khot.cli"),
+        ("khot", "from khot import bench"),
+        ("khot", "from khot import testing"),
+    ],
+)
+def test_a_wrong_import_is_found(module, source):
+    assert len(violations({module: (source, module == "khot")})) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("khot.relaxations.x", "import torch\nfrom khot.kernels import cpu\nfrom . import registry"),
+        ("khot.estimators.x", "from khot.constraints import k_hot\nfrom khot.designs import pivotal"),
+        ("khot.constraints", "from khot.relaxations import registry"),
+        ("khot.nn.x", "from ..relaxations import sigmoid_topk"),
+        ("khot.testing.x", "import khot.cli\nfrom khot import bench, testing"),
+        ("khot.bench.x", "import khot\nfrom khot import sigmoid_topk, constraints"),
+        ("khot.cli", "from khot import doctor\nfrom khot.bench import runner"),
+        ("khot.kernels.x", "import importlib\nimportlib.import_module('khot._native')"),
+        ("khot", "from khot import constraints, nn\nfrom khot.relaxations import hard_topk"),
+    ],
+)
+def test_a_right_import_is_not(module, source):
+    assert violations({module: (source, module == "khot")}) == []
+
+
+def test_neighbours_must_not_import_each_other():
+    one = {"khot.designs.a": ("from khot.estimators import b", False)}
+    assert violations(one) == []
+    back = {"khot.estimators.b": ("import khot.designs.a", False)}
+    assert len(violations(one | back)) == 2
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_importing_khot_is_silent_and_loads_nothing_heavy():
+    """Beyond what torch and numpy load themselves."""
+    code = (
+        "import sys, numpy, torch; before = set(sys.modules); import khot; "
+        "sys.modules.keys() - before and open(1, 'w').write(' '.join(sys.modules.keys() - before))"
+    )
+    done = run_python(code)
+    assert done.stderr == ""
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "khot" in loaded
+    heavy = {
+        "matplotlib",
+        "typer",
+        "rich",
+        "scipy",
+        "sklearn",
+        "triton",
+        "pandas",
+        "jax",
+        "hypothesis",
+        "pytest",
+    }
+    assert loaded & heavy == set()
+    unwanted = ("khot.testing", "khot.bench", "khot.cli", "khot.demo")
+    assert [name for name in done.stdout.split() if name.startswith(unwanted)] == []
+
+
+def test_importing_khot_prints_nothing():
+    done = run_python("import khot")
+    assert (done.stdout, done.stderr) == ("", "")
