@@ -1,0 +1,86 @@
+"""What khot exports is there, documented, and complete."""
+
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import khot
+import khot.testing
+from khot.relaxations import registry
+
+PUBLIC = {
+    f"{module.__name__}.{name}": getattr(module, name)
+    for module in (khot, khot.constraints, khot.estimators, khot.nn)
+    for name in module.__all__
+    if callable(getattr(module, name))
+}
+MODULES = sorted(
+    found.name
+    for package in (khot.estimators, khot.nn, khot.relaxations, khot.testing)
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+)
+
+
+def test_all_is_sorted_and_importable():
+    assert khot.__all__ == sorted(khot.__all__)
+    assert len(set(khot.__all__)) == len(khot.__all__)
+    space = {}
+    exec("from khot import *", space)
+    assert set(khot.__all__) <= set(space)
+
+
+def test_the_package_describes_what_it_exports():
+    described = inspect.getdoc(khot)
+    assert [name for name in khot.__all__ if name != "__version__" and name not in described] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_callable_is_documented_with_an_example(name):
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    assert text.split("\n")[0].endswith("."), "the first line is one sentence"
+    assert "Example:" in text
+    assert ">>> " in text
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_argument_is_documented(name):
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    parameters = list(inspect.signature(PUBLIC[name]).parameters)
+    assert [p for p in parameters if f"\n    {p}: " not in text] == []
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_registered_operator_is_exported_with_its_reference(name):
+    operator = getattr(khot, f"{name}_topk")
+    assert f"{name}_topk" in khot.__all__
+    assert operator is registry.get(name).weights
+    assert "Reference: " in inspect.getdoc(operator)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_registered_operator_has_the_shared_arguments(name):
+    signature = inspect.signature(registry.get(name).weights)
+    assert list(signature.parameters)[:2] == ["x", "k"]
+    keywords = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+    shared = {"temperature": 1.0, "dim": -1, "mask": None, "hard": False}
+    assert shared.items() <= keywords.items()
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_registered_operator_has_a_module(name):
+    module = "".join(word.capitalize() for word in name.split("_")) + "TopK"
+    assert module in khot.nn.__all__
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_lists_is_there(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public)
+
+
+def test_the_version_is_a_version():
+    assert khot.__version__.split(".")[0].isdigit()
