@@ -30,6 +30,10 @@ def _ties(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randint(0, 4, shape, generator=generator).to(torch.float64)
 
 
+def _equal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return _gaussian((), generator).expand(shape).clone()
+
+
 def _sorted(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return _gaussian(shape, generator).sort(dim=-1, descending=True).values
 
@@ -39,6 +43,7 @@ SCORES: dict[str, Draw] = {
     "uniform": _uniform,
     "cauchy": _cauchy,
     "ties": _ties,
+    "equal": _equal,
     "sorted": _sorted,
 }
 """How scores can be drawn: heavy tails, few distinct values and sorted rows trip other code paths."""

@@ -15,12 +15,25 @@ import torch
 from torch import Tensor
 
 import khot
+from khot.kernels import sorting
 from khot.relaxations import registry
 
-__all__ = ["Kind", "Mode", "Result", "Side", "hard_topk", "load_side", "relaxation", "softmax", "topk"]
+__all__ = [
+    "Kind",
+    "Mode",
+    "Result",
+    "Side",
+    "argsort",
+    "hard_topk",
+    "load_side",
+    "relaxation",
+    "softmax",
+    "sort",
+    "topk",
+]
 
 Kind = Literal["khot", "torch", "peer"]
-Result = Literal["weights", "distribution", "ranks", "values"]
+Result = Literal["weights", "distribution", "ranks", "values", "order"]
 Mode = Literal["forward", "forward+backward"]
 
 
@@ -35,7 +48,8 @@ class Side:
         function: of the scores and k.
         kind: ours, PyTorch's own, or a peer's.
         result: what it gives: `weights` like x with sum k, a `distribution` like x with sum 1,
-            `ranks` like x with sum n(n+1)/2, or k `values`.
+            `ranks` like x with sum n(n+1)/2, k `values`, or an `order`, the indices of each row
+            sorted.
         map: the map it computes, if `khot.bench.truths` has a truth for it to be compared with;
             elsewhere only the form of its result is checked.
         note: what a reader of the table should know.
@@ -81,6 +95,15 @@ def topk() -> Side:
     return Side("torch.topk", "torch", torch.__version__, call, "torch", "values")
 
 
+def sort() -> Side:
+    """`torch.sort`, values and indices, as it is by default: not stable."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return torch.sort(x).values
+
+    return Side("torch.sort", "torch", torch.__version__, call, "torch", "values")
+
+
 def relaxation(name: str) -> Side:
     """A relaxation of khot's registry, called as a user calls it, at temperature 1."""
     function = registry.get(name).weights
@@ -97,4 +120,13 @@ def hard_topk() -> Side:
     def call(x: Tensor, k: int) -> Tensor:
         return khot.hard_topk(x, k)
 
-    return Side("khot.hard_topk", "khot", khot.__version__, call, "khot")
+    return Side("khot.hard_topk", "khot", khot.__version__, call, "khot", map="hard")
+
+
+def argsort() -> Side:
+    """The argsort that khot's operators use: values and indices, stable."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return sorting.argsort(x)[1]
+
+    return Side("khot argsort", "khot", khot.__version__, call, "khot", "order", "argsort")

@@ -62,8 +62,20 @@ def _clamp(z: Tensor) -> Tensor:
     return z.clamp(0, 1)
 
 
+def _hard_weights(x: Tensor, k: int) -> Tensor:
+    first = torch.sort(x, dim=-1, descending=True, stable=True)[1][..., :k]
+    return torch.zeros_like(x).scatter(-1, first, 1.0)
+
+
+def _order(x: Tensor, k: int) -> Tensor:
+    return torch.sort(x, dim=-1, stable=True)[1].double()
+
+
 TRUTHS: dict[str, Truth] = {
     "sigmoid": Truth(_sigmoid_weights, _sigmoid_gradient),
     "sparse": Truth(_sparse_weights),
+    "hard": Truth(_hard_weights),
+    "argsort": Truth(_order),
 }
-"""By the name of the relaxation; `sparse` is the Euclidean projection on the capped simplex."""
+"""By the name of the relaxation; `sparse` is the Euclidean projection on the capped simplex. `hard` is the
+indicator of the k largest, ties by index, and `argsort` the order of a stable sort."""

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from khot.bench.results import load, results_path, save
+from khot.bench.suites import suite_names
 from khot.cli import app
 
 WIDE = {"COLUMNS": "250", "TERM": "dumb", "NO_COLOR": "1"}
@@ -30,7 +31,8 @@ def test_list_names_suites_cases_and_peers():
 def test_unknown_suite_names_the_allowed_values():
     result = call("bench", "sigmoidd")
     assert result.code == 2
-    assert "unknown suite 'sigmoidd'; choose from sigmoid; or list, all, tables" in result.text
+    known = ", ".join(suite_names())
+    assert f"unknown suite 'sigmoidd'; choose from {known}; or list, all, tables" in result.text
 
 
 @pytest.mark.parametrize(

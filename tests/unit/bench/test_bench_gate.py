@@ -4,7 +4,7 @@ import torch
 
 from khot.bench.cases import SCORES, Case
 from khot.bench.gate import check
-from khot.bench.sides import load_side, softmax, topk
+from khot.bench.sides import Side, load_side, softmax, topk
 from khot.bench.truths import TRUTHS
 
 
@@ -88,9 +88,9 @@ def test_sigmoid_topk_passes(scores):
 
 def test_truths_solve_their_problems():
     x = torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    for name, truth in TRUTHS.items():
+    for name in TRUTHS.keys() - {"argsort"}:
         for k in (1, 7, 19, 20):
-            y = truth.weights(x, k)
+            y = TRUTHS[name].weights(x, k)
             assert torch.allclose(y.sum(-1), torch.full((3,), float(k), dtype=torch.float64)), name
             assert y.min() >= 0
             assert y.max() <= 1
@@ -102,3 +102,19 @@ def test_truths_solve_their_problems():
     for row in range(3):
         found = shift[row][inside[row]]
         assert torch.allclose(found, found[:1])
+
+
+def test_truths_of_sorting_keep_the_order_of_ties():
+    x = torch.tensor([[1.0, 0.0, 1.0, 0.0, 1.0]], dtype=torch.float64)
+    assert TRUTHS["hard"].weights(x, 2).tolist() == [[1, 0, 1, 0, 0]]
+    assert TRUTHS["argsort"].weights(x, 5).tolist() == [[1, 3, 0, 2, 4]]
+
+
+def test_a_wrong_order_is_refused():
+    def reverse(x, k):
+        return torch.sort(x, stable=True).indices.flip(-1)
+
+    case = Case("c", (3, 20), 20)
+    assert check(load_side("khot.bench.sides:argsort"), case).passed
+    wrong = Side("reverse", "p", "1", reverse, "peer", "order", "argsort")
+    assert "value error" in check(wrong, case).reason
