@@ -72,6 +72,7 @@ class Measurement:
     seconds_min: float
     baseline_seconds: float
     rounds: int
+    disturbed: float
 
 
 @dataclass(frozen=True)

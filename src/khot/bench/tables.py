@@ -16,6 +16,7 @@ __all__ = ["table", "table_names"]
 _ABSENT = "not installed"
 _PLAIN = 0.01
 _BUSY = 0.1
+_MOSTLY = 0.5
 
 
 def table_names(document: Document) -> tuple[str, ...]:
@@ -71,7 +72,17 @@ class _Cells:
 
 def _pair(forward: str, both: str) -> str:
     """`forward (forward+backward)`; a reason that holds for both is said once."""
-    return forward if forward == both and not forward[0].isdigit() else f"{forward} ({both})"
+    return forward if forward == both and not forward.lstrip("~")[0].isdigit() else f"{forward} ({both})"
+
+
+def _doubtful(text: str, measured: Measurement) -> str:
+    return f"~{text}" if measured.disturbed > _MOSTLY else text
+
+
+def _doubts(document: Document, threads: int) -> tuple[str, ...]:
+    if any(r.disturbed > _MOSTLY for r in document.measurements if r.threads == threads):
+        return ("~: in most rounds other processes took the processor away.",)
+    return ()
 
 
 def _ratios(document: Document, threads: int) -> Grid:
@@ -81,7 +92,8 @@ def _ratios(document: Document, threads: int) -> Grid:
     def cell(side: SideRecord, case: Case) -> str:
         def show(measured: Measurement) -> str:
             own = side.name == document.baseline
-            return seconds_text(measured.seconds) if own else ratio_text(measured.ratio)
+            text = seconds_text(measured.seconds) if own else ratio_text(measured.ratio)
+            return _doubtful(text, measured)
 
         forward, both = (cells.text(case, side, mode, show) for mode in MODES)
         return _pair(forward, both)
@@ -99,6 +111,7 @@ def _ratios(document: Document, threads: int) -> Grid:
             f"Forward (forward+backward), as a multiple of {document.baseline} in the same run, "
             f"whose own times stand in its row; median of alternating rounds{_noise(document, threads)}.",
             *_explanations(document),
+            *_doubts(document, threads),
         ),
         origin=_origin(document, threads),
         text_columns=2,
@@ -114,7 +127,8 @@ def _overhead(document: Document) -> Grid:
         def show(measured: Measurement) -> str:
             text = seconds_text(measured.seconds)
             extra = (measured.seconds - measured.baseline_seconds) * 1e6
-            return text if side.name == document.baseline else f"{text} ({extra:+.1f} µs)"
+            own = side.name == document.baseline
+            return _doubtful(text if own else f"{text} ({extra:+.1f} µs)", measured)
 
         return cells.text(case, side, mode, show)
 

@@ -1,8 +1,10 @@
 """Ratios of running times, from calls that alternate with the baseline in one process.
 
 Each round times `baseline, side, baseline, side, …`, so a machine that slows down for a while slows
-both halves of each pair. The result is the median of the rounds' ratios with its quartiles, and the
-ratio of the shortest times. Nothing here asserts: a time is a finding, not a condition.
+both halves of each pair. A round in which we had to wait for a processor is set aside, unless too few
+are left without: then all count, and the share of disturbed ones is told. The result is the median of the
+rounds' ratios with its quartiles, and the ratio of the shortest times. Nothing here asserts: a time is a
+finding, not a condition.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from khot.bench.gate import first_line
+from khot.bench.waiting import waited_seconds
 
 __all__ = ["QUICK", "Budget", "Timing", "compare"]
 
@@ -22,6 +25,7 @@ Clock = Callable[[], float]
 
 _WARM_BELOW = 0.05
 _SLOW = 0.5
+_DISTURBED = 0.05
 _MOST_CALLS = 10_000
 
 
@@ -49,11 +53,16 @@ class Budget:
                 f"1 ≤ min_rounds ≤ max_rounds must hold; got {self.min_rounds} and {self.max_rounds}"
             )
 
-    def enough(self, rounds: int, spent: float) -> bool:
+    @property
+    def few_rounds(self) -> int:
+        """How many rounds will do if they cost much."""
+        return max(2, self.min_rounds // 2)
+
+    def enough(self, undisturbed: int, rounds: int, spent: float) -> bool:
         """Whether a side has been sampled often enough for what it costs."""
         if spent >= 3 * self.side_seconds:
-            return rounds >= max(2, self.min_rounds // 2)
-        return rounds >= self.min_rounds and spent >= self.side_seconds
+            return rounds >= self.few_rounds
+        return undisturbed >= self.min_rounds and spent >= self.side_seconds
 
 
 QUICK = Budget(sample_seconds=0.001, min_rounds=3, max_rounds=5, side_seconds=0.05)
@@ -73,6 +82,7 @@ class Timing:
         seconds_min: shortest.
         baseline_seconds: median time of one call of the baseline beside it.
         rounds: how many samples there are.
+        disturbed: which share of them had to wait for a processor.
     """
 
     ratio: float
@@ -83,6 +93,14 @@ class Timing:
     seconds_min: float
     baseline_seconds: float
     rounds: int
+    disturbed: float
+
+
+@dataclass(frozen=True)
+class _Round:
+    side: float
+    baseline: float
+    disturbed: bool
 
 
 @dataclass
@@ -90,12 +108,18 @@ class _Side:
     call: Call
     repeats: int = 1
     spent: float = 0.0
-    times: list[float] = field(default_factory=list[float])
-    baseline_times: list[float] = field(default_factory=list[float])
+    rounds: list[_Round] = field(default_factory=list[_Round])
+
+    def undisturbed(self) -> list[_Round]:
+        return [done for done in self.rounds if not done.disturbed]
 
 
 def compare(
-    baseline: Call, sides: Mapping[str, Call], budget: Budget | None = None, clock: Clock = time.perf_counter
+    baseline: Call,
+    sides: Mapping[str, Call],
+    budget: Budget | None = None,
+    clock: Clock = time.perf_counter,
+    waited: Clock = waited_seconds,
 ) -> dict[str, Timing | str]:
     """Time every side against the baseline; a side that raises gets its reason instead of a timing.
 
@@ -104,6 +128,7 @@ def compare(
         sides: calls by name.
         budget: how long to measure.
         clock: tells the time in seconds.
+        waited: tells for how many of them we had to wait for a processor.
     """
     budget = budget or Budget()
     reference = _Side(baseline)
@@ -124,12 +149,12 @@ def compare(
     try:
         for _ in range(budget.max_rounds):
             for name, run in list(runs.items()):
-                if budget.enough(len(run.times), run.spent):
+                if budget.enough(len(run.undisturbed()), len(run.rounds), run.spent):
                     continue
                 try:
-                    before = _sample(reference, clock)
-                    run.times.append(_sample(run, clock))
-                    run.baseline_times.append(before)
+                    base, base_disturbed = _sample(reference, clock, waited)
+                    side, side_disturbed = _sample(run, clock, waited)
+                    run.rounds.append(_Round(side, base, base_disturbed or side_disturbed))
                 except Exception as error:
                     outcome[name] = f"{type(error).__name__}: {first_line(error)}"
                     del runs[name]
@@ -138,7 +163,7 @@ def compare(
     finally:
         if collecting:
             gc.enable()
-    outcome.update({name: _summary(run) for name, run in runs.items()})
+    outcome.update({name: _summary(run, budget) for name, run in runs.items()})
     return {name: outcome[name] for name in sides}
 
 
@@ -156,21 +181,25 @@ def _repeats(call: Call, budget: Budget, clock: Clock) -> int:
     return min(_MOST_CALLS, max(1, round(budget.sample_seconds / once)))
 
 
-def _sample(run: _Side, clock: Clock) -> float:
-    """Seconds per call, averaged over one sample."""
+def _sample(run: _Side, clock: Clock, waited: Clock) -> tuple[float, bool]:
+    """Seconds per call, averaged over one sample, and whether it was disturbed."""
     entered = clock()
-    if not run.times or run.times[-1] < _WARM_BELOW:
+    if not run.rounds or run.rounds[-1].side < _WARM_BELOW:
         run.call()  # brings the caches back after the other side; too dear for slow calls
+    waited_before = waited()
     start = clock()
     for _ in range(run.repeats):
         run.call()
     end = clock()
+    disturbed = waited() - waited_before > _DISTURBED * (end - start)
     run.spent += end - entered
-    return (end - start) / run.repeats
+    return (end - start) / run.repeats, disturbed
 
 
-def _summary(run: _Side) -> Timing:
-    ratios = [side / base for side, base in zip(run.times, run.baseline_times, strict=True) if base > 0]
+def _summary(run: _Side, budget: Budget) -> Timing:
+    clean = run.undisturbed()
+    used = clean if len(clean) >= budget.few_rounds else run.rounds
+    ratios = [done.side / done.baseline for done in used]
     low, middle, high = (
         statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     )
@@ -178,9 +207,10 @@ def _summary(run: _Side) -> Timing:
         ratio=middle,
         ratio_low=low,
         ratio_high=high,
-        ratio_min=min(run.times) / min(run.baseline_times),
-        seconds=statistics.median(run.times),
-        seconds_min=min(run.times),
-        baseline_seconds=statistics.median(run.baseline_times),
-        rounds=len(ratios),
+        ratio_min=min(done.side for done in used) / min(done.baseline for done in used),
+        seconds=statistics.median(done.side for done in used),
+        seconds_min=min(done.side for done in used),
+        baseline_seconds=statistics.median(done.baseline for done in used),
+        rounds=len(used),
+        disturbed=sum(done.disturbed for done in used) / len(used),
     )

@@ -118,7 +118,7 @@ def suite(*sides, peers=()):
     )
 
 
-def measurement(case, side, mode, ratio, *, threads=1, baseline=1e-3):
+def measurement(case, side, mode, ratio, *, threads=1, baseline=1e-3, disturbed=0.0):
     seconds = ratio * baseline
     return Measurement(
         case,
@@ -133,6 +133,7 @@ def measurement(case, side, mode, ratio, *, threads=1, baseline=1e-3):
         seconds_min=seconds,
         baseline_seconds=baseline,
         rounds=5,
+        disturbed=disturbed,
     )
 
 

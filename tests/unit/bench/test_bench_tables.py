@@ -64,6 +64,14 @@ def test_under_the_table_stand_reasons_and_origin():
     assert "other processes used 0.8 cores meanwhile" in busy
 
 
+def test_disturbed_measurements_are_marked():
+    doubtful = examples.measurement("1×1e6", "slow", "forward", 50.0, disturbed=0.9)
+    grid = table(dataclasses.replace(DOCUMENT, measurements=(*DOCUMENT.measurements, doubtful)))
+    assert ("slow", "other map", "~50.0 (out of memory)") in grid.rows
+    assert any(note.startswith("~:") for note in grid.notes)
+    assert not any(note.startswith("~:") for note in table(DOCUMENT).notes)
+
+
 def test_markdown_is_a_table():
     lines = markdown(table(DOCUMENT, "example-sides")).splitlines()
     assert lines[2].startswith("| side | package |")
