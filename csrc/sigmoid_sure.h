@@ -9,13 +9,14 @@ namespace {
 
 // Halley on h = log P − log Q, increasing in the shift e, within [low, high]; returns t = exp(−e).
 template <typename real, typename Evaluate>
-double bracketed(double low, double high, double extra_p, double extra_q, const Evaluate& evaluate) {
+double bracketed(double low, double high, double start, double extra_p, double extra_q,
+                 const Evaluate& evaluate) {
     const double limit = SINGLE<real> ? 80 : 690, negligible = SINGLE<real> ? 1e-30 : 1e-290;
-    double e = (low + high) / 2;
+    double e = start > low ? (start < high ? start : high) : low;
     e = e > limit ? limit : (e < -limit ? -limit : e);
     low -= 1;  // the root can lie on the edge, and rounding just beyond it
     high += 1;
-    for (int steps = 0; steps < (SINGLE<real> ? 10 : 14); ++steps) {
+    for (int steps = 0; steps < (SINGLE<real> ? 8 : 11); ++steps) {
         const SplitSums sums = evaluate(std::exp(-e));
         const double p = sums.below[0] + extra_p, q = sums.above[0] + extra_q, f = p - q;
         if (f == 0 || (p < negligible && q < negligible)) break;
@@ -67,7 +68,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const real rate = row.rate;
     const double limit = 1e4, raw_gap = floor == ceiling ? (double(anchor) - double(next)) * double(rate) : 0;
     const double gap = raw_gap < limit ? raw_gap : limit;
-    const double low = std::log(row.k - double(ceiling) + 1) - std::log(double(allowed) - row.k);
+    const double low = std::log(row.k - double(ceiling - 1)) - std::log(double(allowed) - row.k);
     const double high = std::log(row.k) - std::log(double(floor) + 1 - row.k) + gap;
 
     kernel.exponentials(row.x, anchor, rate, row.y, n);
@@ -75,7 +76,10 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double strictly = double(at.above_one), weakly = double(at.above_one + at.at_one);
     const bool ties_below = row.k - strictly <= weakly - row.k;
     const double excess = (ties_below ? strictly : weakly) - row.k;
-    const double t = bracketed<real>(low, high, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
+    // Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
+    const double left = row.k - strictly, ties = double(at.at_one);
+    const double start = ties > 1 && left > 0 && left < ties ? std::log(left / (ties - left)) : (low + high) / 2;
+    const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
     finish(kernel, row, real(t), 0, n);
 }

@@ -44,11 +44,15 @@ static Sums evaluate(const real* u, real t, int64_t n) {
     return total;
 }
 
-// u = exp((x − anchor)·rate); u may be x itself.
+// u = exp((x − anchor)·rate); u may be x itself. Half the difference is taken, which cannot overflow.
 static void exponentials(const real* x, real anchor, real rate, real* u, int64_t n) {
+    const real half = anchor * real(0.5), twice = rate * 2;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) store(u + i, exponential((load(x + i) - anchor) * rate));
-    if (i < n) store_tail(u + i, exponential((load_tail(x + i, n - i, anchor) - anchor) * rate), n - i);
+    for (; i + LANES <= n; i += LANES) store(u + i, exponential((load(x + i) * real(0.5) - half) * twice));
+    if (i < n) {
+        const vec v = load_tail(x + i, n - i, anchor);
+        store_tail(u + i, exponential((v * real(0.5) - half) * twice), n - i);
+    }
 }
 
 // The exponentials and, while they are near, the sums at t = 1.

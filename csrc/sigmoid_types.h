@@ -84,10 +84,10 @@ constexpr bool SINGLE = sizeof(real) == 4;
 template <typename real>
 constexpr double CLOSE = SINGLE<real> ? 8e-3 : 8e-6;
 
-// 1/τ, finite even for a subnormal τ, so that 0·rate is 0.
+// 1/τ; it and its double are finite even for a subnormal τ, so that 0·rate is 0.
 template <typename real>
 real rate_of(real temperature) {
-    const real rate = 1 / temperature, largest = real(SINGLE<real> ? 3e38 : 1e308);
+    const real rate = 1 / temperature, largest = real(SINGLE<real> ? 1e38 : 1e307);
     return rate < largest ? rate : largest;
 }
 

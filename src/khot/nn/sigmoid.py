@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from khot.relaxations import sigmoid_topk
+from khot.relaxations import sigmoid_topk, straight_through
 
 __all__ = ["SigmoidTopK"]
 
@@ -75,7 +75,10 @@ class SigmoidTopK(nn.Module):
         """The budget: a number, or a tensor with a gradient if it is learned."""
         if self.kappa is None or self.k_max is None:
             return self._k
-        return self.k_max * torch.sigmoid(self.kappa)
+        # σ(κ) in a form whose gradient does not vanish before κ is very large, kept off the ends of the
+        # range, where the budget would have no gradient and stay for ever.
+        share = torch.exp(-nn.functional.softplus(-self.kappa))
+        return self.k_max * straight_through(share, share.clamp(1e-6, 1 - 1e-6))
 
     @property
     def temperature(self) -> float | Tensor:
@@ -97,7 +100,13 @@ class SigmoidTopK(nn.Module):
 
     def extra_repr(self) -> str:
         """Show the settings, and which of them are learned."""
-        k = f"k={float(self.k):.4g}" + (f" (learned, k_max={self.k_max:g})" if self.kappa is not None else "")
-        temperature = f"temperature={float(self.temperature):.4g}"
+        k = f"k={_value(self.k):.4g}" + (
+            f" (learned, k_max={self.k_max:g})" if self.kappa is not None else ""
+        )
+        temperature = f"temperature={_value(self.temperature):.4g}"
         temperature += " (learned)" if self.log_temperature is not None else ""
         return f"{k}, {temperature}, dim={self.dim}, hard={self.hard}"
+
+
+def _value(number: float | Tensor) -> float:
+    return number.item() if isinstance(number, Tensor) else number

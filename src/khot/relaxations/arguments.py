@@ -28,6 +28,7 @@ __all__ = [
     "compute_dtype",
     "per_row",
     "position",
+    "within_range",
 ]
 
 Number = int | float
@@ -38,8 +39,8 @@ class Rows(NamedTuple):
     """A checked problem with the selected dimension last.
 
     ``x`` holds −inf where the mask excludes; ``k`` and ``temperature`` have shape (…, 1) and the
-    dtype of computation; ``order`` is ⌊k⌋ + 1 if k is a number (so that a partial sort is enough),
-    None if it is a tensor.
+    dtype of computation; ``order`` says how many of the largest scores matter if k is a number (so
+    that a partial sort is enough), and is None if it is a tensor.
     """
 
     x: Tensor
@@ -60,9 +61,9 @@ def as_rows(
     last = position(name, x, dim)
     k_rows = budget(name, x, k, last)
     check_temperature(name, temperature)
-    t_rows = per_row(name, "temperature", x, temperature, last)
+    t_rows = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
     rows = allowed_scores(name, x, mask).movedim(last, -1)
-    order = None if isinstance(k, Tensor) else math.floor(k) + 1
+    order = None if isinstance(k, Tensor) else math.floor(k) + 2  # one more: k may round up to an integer
     return Rows(rows, k_rows, t_rows, order)
 
 
@@ -93,6 +94,7 @@ def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer:
     """Check 0 ≤ k ≤ n, and with ``integer`` that a number is whole."""
     n = x.shape[dim]
     if isinstance(k, Tensor):
+        _check_real(name, "k", k)
         if not is_plain(k):
             return
         low, high = k.detach().aminmax()
@@ -131,6 +133,14 @@ def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
     return x.masked_fill(~mask, -math.inf)
 
 
+def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
+    """The temperature, or the nearest to it that is neither 0 nor infinite in ``dtype``."""
+    info = torch.finfo(dtype)
+    if not isinstance(temperature, Tensor):
+        return min(max(float(temperature), info.tiny), info.max)
+    return temperature if temperature.dtype != torch.float64 else temperature.clamp(info.tiny, info.max)
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """The dtype of computation: half types are computed in float32."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
@@ -142,8 +152,6 @@ def per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: in
     dtype = compute_dtype(x)
     if not isinstance(value, Tensor):
         return torch.full((), float(value), dtype=dtype, device=x.device).expand(*batch, 1)
-    if value.is_complex() or value.dtype == torch.bool:
-        raise TypeError(f"{name}: {argument} must be a real tensor, got {value.dtype}")
     if not _broadcasts_to(value.shape, batch):
         raise ValueError(
             f"{name}: {argument} must broadcast to x.shape without dim {dim}, {tuple(batch)}, "
@@ -155,6 +163,7 @@ def per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: in
 def check_temperature(name: str, temperature: Number | Tensor) -> None:
     """Check that the temperature is positive and finite."""
     if isinstance(temperature, Tensor):
+        _check_real(name, "temperature", temperature)
         if is_plain(temperature):
             low, high = temperature.detach().aminmax()
             if not (low > 0 and high < math.inf):
@@ -166,6 +175,11 @@ def check_temperature(name: str, temperature: Number | Tensor) -> None:
         raise TypeError(f"{name}: temperature must be a number or a tensor, got {type(temperature).__name__}")
     elif not 0 < temperature < math.inf:
         raise ValueError(f"{name}: temperature must be positive and finite, got {temperature}")
+
+
+def _check_real(name: str, argument: str, value: Tensor) -> None:
+    if value.is_complex() or value.dtype == torch.bool:
+        raise TypeError(f"{name}: {argument} must be a real tensor, got {value.dtype}")
 
 
 def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:

@@ -26,8 +26,8 @@ from khot.kernels.availability import is_plain
 
 __all__ = ["residual_of", "solve"]
 
-# Adversarial rows need up to 8 and 12 (tests/unit/relaxations/test_logistic_threshold.py).
-_STEPS = {torch.float32: 10, torch.float64: 14}
+# Adversarial rows need up to 5 and 8 (tests/unit/relaxations/test_logistic_threshold.py).
+_STEPS = {torch.float32: 8, torch.float64: 11}
 _FAR = 1e4  # beyond this distance from the anchor, in units of τ, a weight is 0 or 1
 
 
@@ -40,7 +40,7 @@ def solve(
         x: float32 or float64 scores, −inf where excluded.
         k: budgets.
         temperature: > 0, (…, 1).
-        order: ⌊k⌋ + 1 if that is one number for all rows: a partial sort is then enough.
+        order: how many of the largest scores matter, if k is one number for all rows.
 
     Returns:
         ``z`` and ``offset``, so that y = σ(z + offset); ``settled``, True where the answer needs no
@@ -66,12 +66,17 @@ def solve(
     is_open = ~(saturated | crowded)
     anchor, next_best = torch.where(is_open, anchor, 0.0), torch.where(is_open, next_best, 0.0)
 
-    z = torch.where(settled, 0.0, ((x - anchor) / temperature).clamp(-_FAR, _FAR))
-    gap = ((anchor - next_best) / temperature).clamp(0, _FAR)
+    z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-_FAR, _FAR))
+    gap = _difference(anchor, next_best, temperature).clamp(0, _FAR)
     k, n_finite = torch.where(is_open, k - n_surely, 0.0), n_allowed - n_surely
-    low = (k - k.ceil() + 1).log() - (n_finite - k).log()
+    low = (k - (k.ceil() - 1)).log() - (n_finite - k).log()
     high = k.log() - (k.floor() + 1 - k).log() + gap
     return z, _offset(z, ~settled, k, low, high), settled, fixed
+
+
+def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
+    """(a − b)/τ, also where a − b overflows."""
+    return (a / 2 - b / 2) / (temperature / 2)
 
 
 def residual_of(y: Tensor) -> Tensor:
@@ -80,14 +85,16 @@ def residual_of(y: Tensor) -> Tensor:
 
 
 def _offset(z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    above, excess = _split(z, active, k)
+    above, excess, share = _split(z, active, k)
     sign = torch.where(above, -1.0, 1.0).to(z.dtype)
     in_p, in_q = (active & ~above).to(z.dtype), above.to(z.dtype)
     extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
     may_stop_early = is_plain(z)
     close = 0.1 * torch.finfo(z.dtype).eps ** (1 / 3)  # the step after this one is exact: cubic
 
-    e = (low + high) / 2
+    # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
+    e = torch.where(share > 0, share.log() - (1 - share).log(), (low + high) / 2)
+    e = torch.minimum(torch.maximum(e, low), high)
     low, high = low - 1, high + 1  # the root can lie on the edge, and rounding just beyond it
     f = torch.zeros_like(e)
     for _ in range(_STEPS[z.dtype]):
@@ -113,12 +120,22 @@ def _offset(z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> 
     return torch.where(f.isnan(), f, e)  # a NaN score makes its whole row NaN, as softmax does
 
 
-def _split(z: Tensor, active: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Who is above the anchor, and how many more than k they are. Ties with it go to the nearer side."""
+def _split(z: Tensor, active: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Who is above the anchor, how many more than k they are, and the share of each tie at the anchor.
+
+    Ties go to the nearer side; their share of the budget is 0 if there is no other tie.
+    """
     strictly, weakly = active & (z > 0), active & (z >= 0)
     n_strictly, n_weakly = strictly.sum(-1, keepdim=True), weakly.sum(-1, keepdim=True)
     ties_below = k - n_strictly <= n_weakly - k
-    return torch.where(ties_below, strictly, weakly), torch.where(ties_below, n_strictly, n_weakly) - k
+    above, n_above = torch.where(ties_below, strictly, weakly), torch.where(ties_below, n_strictly, n_weakly)
+    ties = n_weakly - n_strictly
+    left = k - n_strictly
+    return (
+        above,
+        n_above - k,
+        torch.where((ties > 1) & (left > 0) & (left < ties), left / ties.clamp_min(1), 0.0),
+    )
 
 
 def _sum(terms: Tensor, members: Tensor) -> Tensor:

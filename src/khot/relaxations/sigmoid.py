@@ -31,6 +31,7 @@ from khot.relaxations.arguments import (
     compute_dtype,
     per_row,
     position,
+    within_range,
 )
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.logistic_threshold import residual_of, solve
@@ -110,14 +111,13 @@ def inverse_sigmoid_topk(y: Tensor, *, temperature: Number | Tensor = 1.0) -> Te
     """
     if not y.is_floating_point():
         raise TypeError(f"inverse_sigmoid_topk: y must have a floating-point dtype, got {y.dtype}")
-    if is_plain(y) and y.numel():
+    if is_plain(y):
         low, high = y.detach().aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(
                 f"inverse_sigmoid_topk: y must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]"
             )
-    if not isinstance(temperature, Tensor) and not 0 < temperature < float("inf"):
-        raise ValueError(f"inverse_sigmoid_topk: temperature must be positive and finite, got {temperature}")
+    check_temperature("inverse_sigmoid_topk", temperature)
     return temperature * torch.logit(y)
 
 
@@ -132,6 +132,7 @@ def _native(
     last = position(name, x, dim)
     check_budget(name, x, k, last)
     check_temperature(name, temperature)
+    temperature = within_range(temperature, compute_dtype(x))
     k_rows = per_row(name, "k", x, k, last) if isinstance(k, Tensor) else float(k)
     t_rows = (
         per_row(name, "temperature", x, temperature, last)
@@ -149,9 +150,7 @@ def _native(
         else:
             y = cpu.sigmoid_topk(rows.to(dtype), k_rows, t_rows, mask)[0].to(x.dtype)
         return y if rows is x else y.movedim(-1, last)
-    # Where many weights round to 1, their distance to it must be kept beside them for the gradient.
-    precise = isinstance(k, Tensor) or k > 0.9 * x.shape[last]
-    y = cast("tuple[Tensor, Tensor | None]", _NativeSigmoidTopK.apply(rows, k_rows, t_rows, mask, precise))[0]  # pyright: ignore[reportUnknownMemberType]
+    y = cast("tuple[Tensor, Tensor]", _NativeSigmoidTopK.apply(rows, k_rows, t_rows, mask))[0]  # pyright: ignore[reportUnknownMemberType]
     return y if rows is x else y.movedim(-1, last)
 
 
@@ -194,20 +193,17 @@ def _centred_scores(x: Tensor, residual: Tensor) -> Tensor:
 
 
 def _gradients(
-    gates: Tensor, temperature: Tensor | float, x: Tensor | None, grads: tuple[Tensor | None, ...]
+    residual: Tensor, temperature: Tensor | float, x: Tensor | None, grads: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients in x, k and, if x was saved for it, the temperature.
-
-    ``gates`` are the residuals, or the weights themselves: |·|(1 − |·|) is the same of both.
-    """
-    parts = [g.to(gates.dtype) for g in grads if g is not None]
+    """Gradients in x, k and, if x was saved for it, the temperature."""
+    parts = [g.to(residual.dtype) for g in grads if g is not None]
     if not parts:
         return None, None, None
     g = parts[0] if len(parts) == 1 else parts[0] + parts[1]
-    grad_x, grad_k = _jacobian_product(gates, g, temperature)
+    grad_x, grad_k = _jacobian_product(residual, g, temperature)
     if x is None:
         return grad_x, grad_k, None
-    scores = _centred_scores(x.to(gates.dtype), gates)
+    scores = _centred_scores(x.to(residual.dtype), residual)
     return grad_x, grad_k, -(scores * grad_x).sum(-1, keepdim=True) / temperature
 
 
@@ -216,33 +212,25 @@ class _NativeSigmoidTopK(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        k: Tensor | float,
-        temperature: Tensor | float,
-        mask: Tensor | None,
-        precise: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        y, residual = cpu.sigmoid_topk(x.to(compute_dtype(x)), k, temperature, mask, residual=precise)
+        ctx: Any, x: Tensor, k: Tensor | float, temperature: Tensor | float, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        y, residual = cpu.sigmoid_topk(x.to(compute_dtype(x)), k, temperature, mask, residual=True)
+        assert residual is not None
         ctx.set_materialize_grads(False)
         ctx.dtype = x.dtype
-        if y.dtype != x.dtype:  # the gradient of a half type is made from its float32 weights
-            y, residual = y.to(x.dtype), y if residual is None else residual
         learned = temperature if isinstance(temperature, Tensor) else None
         ctx.temperature = None if isinstance(temperature, Tensor) else temperature
-        ctx.save_for_backward(
-            y if residual is None else residual, learned, x if ctx.needs_input_grad[2] else None
-        )
-        return y, residual
+        ctx.save_for_backward(residual, learned, x if ctx.needs_input_grad[2] else None)
+        return y.to(x.dtype), residual
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        gates, learned, x = ctx.saved_tensors
+        residual, learned, x = ctx.saved_tensors
         temperature = ctx.temperature if learned is None else learned
-        grad_x, grad_k, grad_temperature = _gradients(gates, temperature, x, grads)
+        grad_x, grad_k, grad_temperature = _gradients(residual, temperature, x, grads)
         if not ctx.needs_input_grad[1]:
             grad_k = None
-        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None, None
+        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None
 
 
 class _SigmoidTopK(torch.autograd.Function):

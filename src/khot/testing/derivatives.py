@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd.gradcheck import GradcheckError
 
 from khot.relaxations.registry import Relaxation
 from khot.testing.requirements import ContractError, draw, require, require_close, scores
@@ -89,7 +90,7 @@ def _run(check: Callable[..., bool], spec: Relaxation, options: Options, **setti
 
     try:
         check(weights, _arguments(spec, scores(3, 6)), **settings)
-    except torch.autograd.gradcheck.GradcheckError as error:  # pyright: ignore
+    except GradcheckError as error:
         raise ContractError(str(error)) from error
 
 

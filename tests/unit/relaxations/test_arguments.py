@@ -22,8 +22,8 @@ def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():
 
 def test_only_a_number_tells_how_much_must_be_sorted():
     x = torch.zeros(2, 9)
-    assert as_rows("f", x, 3, 1.0, -1, None).order == 4
-    assert as_rows("f", x, 3.7, 1.0, -1, None).order == 4
+    assert as_rows("f", x, 3, 1.0, -1, None).order == 5  # the fourth, and one more if 3 were rounded up to
+    assert as_rows("f", x, 3.7, 1.0, -1, None).order == 5
     assert as_rows("f", x, torch.tensor(3.0), 1.0, -1, None).order is None
 
 

@@ -92,11 +92,11 @@ def test_steps_suffice(dtype, early, monkeypatch):
     for name, x, k in problems(dtype):
         a, truth = logits(x, k), torch.from_numpy(logits_by_bisection(x[:CHECKED], k[:CHECKED]))
         assert error(a[:CHECKED], truth, dtype) <= 4, name
-        assert error(a, after(40, x, k), dtype) <= 4, name
+        assert error(a, after(20, x, k), dtype) <= 4, name
 
 
 def test_too_few_steps_are_noticed():
     """The rows above are enough, and hard enough, to tell."""
     rows = [(x, k) for _, x, k in problems(torch.float64)]
     assert sum(len(x) for x, _ in rows) >= 100_000
-    assert max(error(after(9, x, k), after(40, x, k), torch.float64) for x, k in rows) > 1e6
+    assert max(error(after(6, x, k), after(20, x, k), torch.float64) for x, k in rows) > 1e6
