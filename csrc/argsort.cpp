@@ -7,6 +7,8 @@
 // Only bits that differ between keys are looked at, and in a short row not even all of these: the upper
 // ones bring almost everything into place, and an insertion sort does the rest. It counts what it moves and
 // gives up where that is too much (keys that share their upper bits, say); then all bits are sorted.
+//
+// In a very short row it is faster to count, for each key, how many are smaller: that is its place.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -17,10 +19,28 @@
 namespace khot {
 namespace {
 
-constexpr int64_t INSERTION_BELOW = 32;  // words, for which a radix sort does not pay
+constexpr int64_t SHORT_ROW = 128;       // up to here every key is compared with every other
 constexpr int64_t MOVES_EACH = 4;        // the insertion sort after a radix sort may move each so often
 constexpr int MAX_DIGIT = 11;            // bits; 2048 counters of 4 bytes, three times, fit the first cache
 constexpr int MAX_PASSES = 4;
+
+template <typename real>
+struct ArgsortTable {
+    // A row of at most SHORT_ROW elements; values may be null.
+    void (*short_row)(const real* x, int64_t n, bool descending, real* values, int64_t* indices);
+};
+
+}  // namespace
+}  // namespace khot
+
+#define KHOT_KERNEL_BODY "argsort.inl"
+#include "dispatch.h"
+
+namespace khot {
+namespace {
+
+const ArgsortTable<float>& table(float) { return KHOT_PICK(f32::argsort_table); }
+const ArgsortTable<double>& table(double) { return KHOT_PICK(f64::argsort_table); }
 
 template <typename real>
 struct Bits;
@@ -96,6 +116,19 @@ struct Plan {
     }
 };
 
+// How often each digit occurs, of all passes in one go; the number of passes is known to the compiler.
+template <int passes>
+void count_digits(const uint64_t* words, int64_t n, int low, int width, uint32_t* counts) {
+    const uint64_t mask = (uint64_t(1) << width) - 1;
+    for (int64_t i = 0; i < n; ++i) {
+        uint64_t rest = words[i] >> low;
+        for (int pass = 0; pass < passes; ++pass) {
+            ++counts[(uint64_t(pass) << width) + (rest & mask)];
+            rest >>= width;
+        }
+    }
+}
+
 // Sorts words by the given bits; returns where they are then, in words or in other.
 uint64_t* sort_by(Range range, int digit, uint64_t* words, uint64_t* other, int64_t n) {
     if (range.width() <= 0) return words;
@@ -105,12 +138,11 @@ uint64_t* sort_by(Range range, int digit, uint64_t* words, uint64_t* other, int6
     const uint64_t mask = uint64_t(cells - 1);
     uint32_t counts[MAX_PASSES << MAX_DIGIT];
     std::memset(counts, 0, sizeof(uint32_t) * size_t(passes * cells));
-    for (int64_t i = 0; i < n; ++i) {
-        uint64_t rest = words[i] >> range.low;
-        for (int pass = 0; pass < passes; ++pass) {
-            ++counts[pass * cells + int64_t(rest & mask)];
-            rest >>= width;
-        }
+    switch (passes) {
+        case 1: count_digits<1>(words, n, range.low, width, counts); break;
+        case 2: count_digits<2>(words, n, range.low, width, counts); break;
+        case 3: count_digits<3>(words, n, range.low, width, counts); break;
+        default: count_digits<MAX_PASSES>(words, n, range.low, width, counts);
     }
     for (int pass = 0; pass < passes; ++pass) {
         uint32_t* place = counts + pass * cells;
@@ -172,20 +204,15 @@ void sort_row(const float* x, int64_t n, bool descending, float* values, int64_t
     const uint32_t flip = descending ? ~0u : 0u;
     uint64_t* words = reinterpret_cast<uint64_t*>(indices);
     for (int64_t i = 0; i < n; ++i) words[i] = uint64_t(key_of(x[i], flip)) << 32 | uint64_t(i);
-    if (n < INSERTION_BELOW) {
-        insert(words, n, INT64_MAX);
-    } else {
-        const Plan plan(n);
-        const Range range = differing_bits(x, n), all = {32 + range.low, 32 + range.high};
-        const Range upper = {all.width() > plan.bits ? all.high - plan.bits : all.low, all.high};
-        uint64_t* sorted = sort_by(upper, plan.digit, words, other, n);
-        if (upper.low > all.low && !insert(sorted, n, MOVES_EACH * n)) {
-            sorted = sort_by(all, plan.digit, sorted, sorted == words ? other : words, n);
-        }
-        words = sorted;
+    const Plan plan(n);
+    const Range range = differing_bits(x, n), all = {32 + range.low, 32 + range.high};
+    const Range upper = {all.width() > plan.bits ? all.high - plan.bits : all.low, all.high};
+    uint64_t* sorted = sort_by(upper, plan.digit, words, other, n);
+    if (upper.low > all.low && !insert(sorted, n, MOVES_EACH * n)) {
+        sorted = sort_by(all, plan.digit, sorted, sorted == words ? other : words, n);
     }
     for (int64_t i = 0; i < n; ++i) {
-        const uint64_t word = words[i];
+        const uint64_t word = sorted[i];
         indices[i] = index_of(word);
         if (values != nullptr) values[i] = value_of(uint32_t(word >> 32), flip, x, index_of(word));
     }
@@ -195,43 +222,33 @@ void sort_row(const float* x, int64_t n, bool descending, float* values, int64_t
 void sort_row(const double* x, int64_t n, bool descending, double* values, int64_t* indices, uint64_t* other) {
     const uint64_t flip = descending ? ~uint64_t(0) : 0;
     uint64_t* words = reinterpret_cast<uint64_t*>(indices);
-    uint64_t* keys = other;
-    if (n < INSERTION_BELOW) {
-        for (int64_t i = 0; i < n; ++i) {
-            keys[i] = key_of(x[i], flip);
-            words[i] = uint64_t(i);
+    const Plan plan(n);
+    const Range all = differing_bits(x, n);
+    const int shift = all.high > 32 ? all.high - 32 : 0;
+    for (int64_t i = 0; i < n; ++i) words[i] = key_of(x[i], flip) >> shift << 32 | uint64_t(i);
+    const Range held = {all.low > shift ? 32 + all.low - shift : 32, 32 + all.high - shift};
+    const Range upper = {held.width() > plan.bits ? held.high - plan.bits : held.low, held.high};
+    uint64_t* sorted = sort_by(upper, plan.digit, words, other, n);
+    uint64_t* keys = sorted == words ? other : words;
+    for (int64_t i = 0; i < n; ++i) keys[i] = key_of(x[index_of(sorted[i])], flip);
+    if (!insert(keys, sorted, n, MOVES_EACH * n)) {
+        for (int64_t i = 0; i < n; ++i) words[i] = key_of(x[i], flip) << 32 | uint64_t(i);
+        const Range lower = {32 + all.low, all.high < 32 ? 32 + all.high : 64};
+        sorted = sort_by(lower, plan.digit, words, other, n);
+        if (all.high > 32) {
+            for (int64_t i = 0; i < n; ++i) {
+                const int64_t index = index_of(sorted[i]);
+                sorted[i] = key_of(x[index], flip) >> 32 << 32 | uint64_t(index);
+            }
+            const Range above = {all.low > 32 ? all.low : 32, all.high};
+            sorted = sort_by(above, plan.digit, sorted, sorted == words ? other : words, n);
         }
-        insert(keys, words, n, INT64_MAX);
-    } else {
-        const Plan plan(n);
-        const Range all = differing_bits(x, n);
-        const int shift = all.high > 32 ? all.high - 32 : 0;
-        for (int64_t i = 0; i < n; ++i) words[i] = key_of(x[i], flip) >> shift << 32 | uint64_t(i);
-        const Range held = {all.low > shift ? 32 + all.low - shift : 32, 32 + all.high - shift};
-        const Range upper = {held.width() > plan.bits ? held.high - plan.bits : held.low, held.high};
-        uint64_t* sorted = sort_by(upper, plan.digit, words, other, n);
         keys = sorted == words ? other : words;
         for (int64_t i = 0; i < n; ++i) keys[i] = key_of(x[index_of(sorted[i])], flip);
-        if (!insert(keys, sorted, n, MOVES_EACH * n)) {
-            for (int64_t i = 0; i < n; ++i) words[i] = key_of(x[i], flip) << 32 | uint64_t(i);
-            const Range lower = {32 + all.low, all.high < 32 ? 32 + all.high : 64};
-            sorted = sort_by(lower, plan.digit, words, other, n);
-            if (all.high > 32) {
-                for (int64_t i = 0; i < n; ++i) {
-                    const int64_t index = index_of(sorted[i]);
-                    sorted[i] = key_of(x[index], flip) >> 32 << 32 | uint64_t(index);
-                }
-                const Range above = {all.low > 32 ? all.low : 32, all.high};
-                sorted = sort_by(above, plan.digit, sorted, sorted == words ? other : words, n);
-            }
-            keys = sorted == words ? other : words;
-            for (int64_t i = 0; i < n; ++i) keys[i] = key_of(x[index_of(sorted[i])], flip);
-        }
-        words = sorted;
     }
     // indices is either the words or the keys: both are read before it is written.
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t index = index_of(words[i]);
+        const int64_t index = index_of(sorted[i]);
         const uint64_t key = keys[i];
         indices[i] = index;
         if (values != nullptr) values[i] = value_of(key, flip, x, index);
@@ -242,9 +259,16 @@ void sort_row(const double* x, int64_t n, bool descending, double* values, int64
 
 template <typename real>
 bool argsort(const real* x, bool descending, real* values, int64_t* indices, int64_t rows, int64_t n, int threads) {
+    const ArgsortTable<real>& kernel = table(real());
     std::atomic<bool> enough_memory{true};
-    if (n == 0) return true;
     parallel_ranges(useful_threads(rows * n, threads), rows, [&](int64_t begin, int64_t end) {
+        if (n <= SHORT_ROW) {
+            for (int64_t row = begin; row < end; ++row) {
+                kernel.short_row(x + row * n, n, descending, values == nullptr ? nullptr : values + row * n,
+                                 indices + row * n);
+            }
+            return;
+        }
         uint64_t* other = static_cast<uint64_t*>(std::malloc(size_t(n) * sizeof(uint64_t)));
         if (other == nullptr) {
             enough_memory = false;

@@ -14,7 +14,18 @@ from strategies.rows_to_select import ROWS, problem
 pytestmark = pytest.mark.usefixtures("library")
 
 SHAPES = [(3, 0), (0, 5), (1,), (2, 1), (3, 2), (4, 15), (2, 16), (3, 17), (2, 3, 31), (5, 32), (2, 33)]
-SHAPES += [(9, 64), (7, 255), (7, 256), (6, 1000), (2, 4095), (2, 4096), (1, 20000)]
+SHAPES += [
+    (9, 64),
+    (3, 127),
+    (3, 128),
+    (3, 129),
+    (7, 255),
+    (7, 256),
+    (6, 1000),
+    (2, 4095),
+    (2, 4096),
+    (1, 20000),
+]
 LONG = (1, 100_003)
 DTYPES = [np.float32, np.float64]
 
@@ -63,7 +74,7 @@ def test_equals_truth_in_a_long_row(kind, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [64, 1000, 5000])
+@pytest.mark.parametrize("n", [64, 200, 1000, 5000])
 def test_keys_that_differ_in_low_bits_only_or_in_high_and_low_ones(n, dtype):
     rng = np.random.default_rng(n)
     integer = np.dtype(f"i{np.dtype(dtype).itemsize}")
@@ -76,7 +87,7 @@ def test_keys_that_differ_in_low_bits_only_or_in_high_and_low_ones(n, dtype):
 
 
 @given(
-    st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-45, 2.5, np.inf, -np.inf, np.nan]), max_size=70),
+    st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-45, 2.5, np.inf, -np.inf, np.nan]), max_size=160),
     st.sampled_from(DTYPES),
     st.booleans(),
 )
@@ -85,7 +96,7 @@ def test_short_rows_of_special_values(values, dtype, descending):
     assert_sorted(cpu.argsort(torch.from_numpy(x), descending), x, descending)
 
 
-@given(st.lists(st.floats(width=32), max_size=70), st.sampled_from(DTYPES), st.booleans())
+@given(st.lists(st.floats(width=32), max_size=160), st.sampled_from(DTYPES), st.booleans())
 def test_short_rows_of_any_values(values, dtype, descending):
     x = np.array(values, dtype)
     assert_sorted(cpu.argsort(torch.from_numpy(x), descending), x, descending)
