@@ -1,6 +1,7 @@
 // The fast path of sigmoid_topk.cpp: Halley's method from the threshold of a Gaussian row.
 #pragma once
 
+#include "select.h"
 #include "sigmoid_types.h"
 
 namespace khot {
@@ -13,24 +14,44 @@ void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& gr
     for (int r = 0; r < GROUP; ++r) {
         const int64_t row = first + (r < count ? r : 0);
         const double k = rows.k[row * rows.k_stride];
-        const bool ordinary = rows.mask == nullptr && k > 0 && k < double(rows.n);
+        const bool ordinary = k > 0 && k < double(rows.n);
         group.k[r] = k;
         group.rate[r] = rate_of(rows.temperature[row * rows.temperature_stride]);
         group.ordinary[r] = ordinary ? 1 : 0;
-        group.logit[r] = ordinary ? real(std::log(k / (double(rows.n) - k))) : real(0);
+        group.logit[r] = group.middle[r] = 0;
+        if (!ordinary) continue;
+        const double n = double(rows.n);
+        group.logit[r] = real(std::log(k / (n - k)));
+        group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
     }
+}
+
+// Where to start in a row that is not Gaussian: in the middle of the bracket of the sure path, which takes a
+// selection. `scratch` holds n reals. With a NaN or with too few scores the start is useless, and is found out.
+template <typename real>
+real selected_anchor(const real* x, int64_t n, const Group<real>& group, int r, real* scratch) {
+    const double order = std::ceil(group.k[r]);
+    real next;
+    const real anchor = kth_and_next_largest(x, n, int64_t(order), scratch, &next);
+    const double half_gap = order == group.k[r] ? (double(anchor) - double(next)) / 2 : 0;
+    return real(double(anchor) - half_gap - group.middle[r] / double(group.rate[r]));
 }
 
 // The fast path for `count` rows from x on: Halley on Σy − k in each until it is close. Afterwards u stands in
 // place of y, t in the group, and open[r] is 1 where it failed. sums_of(r, first) gives the sums of row r, either
-// from x (and leaves u) or at group.t[r].
+// from x (and leaves u) or at group.t[r]. `spare` is memory for a selection in row r, at spare + r·spare_stride.
 template <typename real, typename SumsOf>
-void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, Group<real>& group,
-            const SumsOf& sums_of) {
+void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, Group<real>& group, real* spare,
+            int64_t spare_stride, const SumsOf& sums_of) {
     kernel.gaussian_anchors(x, n, count, group);
     int busy[GROUP], left = 0;  // the rows still at work
     for (int r = 0; r < GROUP; ++r) {
-        if (r < count && group.open[r] != 0) busy[left++] = r;
+        if (r < count && group.ordinary[r] != 0) {
+            if (group.open[r] == 0) {
+                group.anchor[r] = selected_anchor(x + r * n, n, group, r, spare + r * spare_stride);
+            }
+            busy[left++] = r;
+        }
         group.open[r] = 1;
         group.excess[r] = group.bend[r] = 0;
         group.slope[r] = group.t[r] = 1;
@@ -47,7 +68,9 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
         int still = 0;
         for (int b = 0; b < left; ++b) {
             const int r = busy[b];
-            const bool found = group.size[r] < real(CLOSE<real>);
+            // The first sums are rough: they will do for a short row that is not nearly hard.
+            const bool exact = round > 0 || (n <= ROUGH && 4 * double(group.slope[r]) > group.k[r]);
+            const bool found = exact && group.size[r] < real(CLOSE<real>);
             const bool lost = !(group.size[r] < 4 && group.t[r] > real(1e-9) && group.t[r] < real(1e9));
             if (found && !lost) group.open[r] = 0;
             if (found || lost) {
@@ -62,10 +85,11 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
 
 // The same for one long row, in parts shared between threads.
 template <typename real>
-void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Group<real>& group, int threads) {
+void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Group<real>& group, real* spare,
+                     int threads) {
     const Parts parts(row.n);
     Sums of_part[MAX_PARTS];
-    search(kernel, row.x, row.n, 1, group, [&](int, bool first) {
+    search(kernel, row.x, row.n, 1, group, spare, 0, [&](int, bool first) {
         parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
             for (int64_t p = begin; p < end; ++p) {
                 real* u = row.y + parts.begin(p);

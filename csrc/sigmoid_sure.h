@@ -42,9 +42,8 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const real infinity = real(HUGE_VAL);
     const int64_t n = row.n;
     if (row.mask != nullptr) {
-        for (int64_t i = 0; i < n; ++i) row.y[i] = row.mask[i] ? row.x[i] : -infinity;
+        apply_mask(row.x, row.mask, n, row.y);
         row.x = row.y;
-        row.mask = nullptr;
     }
     const Census census = kernel.census(row.x, n);
     const int64_t allowed = n - census.excluded;
@@ -81,7 +80,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double start = ties > 1 && left > 0 && left < ties ? std::log(left / (ties - left)) : (low + high) / 2;
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
-    finish(kernel, row, real(t), 0, n);
+    finish(kernel, row.y, row.residual, real(t), n);
 }
 
 }  // namespace

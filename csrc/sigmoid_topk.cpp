@@ -3,14 +3,14 @@
 // In the exponential domain, u_i = exp((x_i − anchor)/τ), a gate is y_i = u_i/(u_i + t): one exponential per
 // element for the whole search, then one division per element and step for the unknown t.
 //
-// The fast path, for rows whose spread is moderate in units of τ: the anchor is the threshold that the row
-// would have if it were Gaussian, from the mean and variance of (a sample of) it; then Halley's method on
-// Σy − k. Two evaluations, the first fused with the exponentials, are the rule.
+// The fast path: the anchor is the threshold that the row would have if it were Gaussian, from the mean and
+// variance of (a sample of) it, or, if its spread is too large for that, lies near its ⌈k⌉-th largest score; then
+// Halley's method on Σy − k. Two evaluations, the first fused with the exponentials, are the rule.
 //
-// The sure path, for all others (wide or heavy-tailed rows, masks, infinities, k at its ends) and whenever
-// the fast one does not converge: select the ⌈k⌉-th largest score, anchor there, and search within a bracket
-// on a function that is nearly linear whatever the scores are. The mathematics is in
-// src/khot/relaxations/logistic_threshold.py, which does the same in torch operations.
+// The sure path, for budgets at their ends, and whenever the fast one does not converge (infinities, NaN, crowds):
+// anchor at the ⌈k⌉-th largest score, and search within a bracket on a function that is nearly linear whatever
+// the scores are. The mathematics is in src/khot/relaxations/logistic_threshold.py, which does the same in torch
+// operations.
 #include <cstdlib>
 
 #include "kernels.h"
@@ -45,14 +45,23 @@ private:
 };
 
 // Each of these leaves the weights of its rows complete, and is false when there was not enough memory.
+// Masked scores are written to where u, and then y, will stand.
 
 // A long row, in parts that do not depend on the number of threads: nor does, then, any bit of the result.
 template <typename real>
 bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t r, Group<real>& group,
               Scratch<real>& scratch, int threads) {
     const Row<real> row = rows[r];
+    Row<real> masked = row;
+    real* spare = row.y;
+    if (row.mask != nullptr) {
+        apply_mask(row.x, row.mask, row.n, row.y);
+        masked.x = row.y;
+        spare = scratch.get();
+        if (spare == nullptr) return false;
+    }
     set_group(rows, r, 1, group);
-    search_in_parts(kernel, row, group, threads);
+    search_in_parts(kernel, masked, group, spare, threads);
     if (group.open[0] != 0) {
         if (scratch.get() == nullptr) return false;
         sure_row(kernel, row, scratch.get());
@@ -61,7 +70,7 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
     const Parts parts(row.n);
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
         const int64_t at = parts.begin(begin), stop = parts.begin(end - 1) + parts.length(end - 1);
-        finish(kernel, row, group.t[0], at, stop - at);
+        finish(kernel, row.y + at, row.residual == nullptr ? nullptr : row.residual + at, group.t[0], stop - at);
     });
     return true;
 }
@@ -73,18 +82,25 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
     const int64_t n = rows.n, fitting = GROUP_ELEMENTS / n;
     const int size = int(fitting < 1 ? 1 : (fitting > GROUP ? GROUP : fitting));
     const bool all_alike = rows.k_stride == 0 && rows.temperature_stride == 0;
+    if (rows.mask != nullptr && scratch.get() == nullptr) return false;
     for (int64_t first = begin; first < end; first += size) {
         const int count = int(end - first < size ? end - first : size);
         if (first == begin || !all_alike) set_group(rows, first, count, group);
         const real* x = rows.x + first * n;
-        real* u = rows.y + first * n;
-        search(kernel, x, n, count, group, [&](int r, bool from_x) {
+        real *u = rows.y + first * n, *spare = u;
+        real* residual = rows.residual == nullptr ? nullptr : rows.residual + first * n;
+        if (rows.mask != nullptr) {
+            apply_mask(x, rows.mask + first * n, count * n, u);
+            x = u;
+            spare = scratch.get();
+        }
+        search(kernel, x, n, count, group, spare, rows.mask == nullptr ? n : 0, [&](int r, bool from_x) {
             return from_x ? kernel.start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n)
                           : kernel.evaluate(u + r * n, group.t[r], n);
         });
         for (int r = 0; r < count; ++r) {
             if (group.open[r] == 0) {
-                finish(kernel, rows[first + r], group.t[r], 0, n);
+                finish(kernel, u + r * n, residual == nullptr ? nullptr : residual + r * n, group.t[r], n);
             } else {
                 if (scratch.get() == nullptr) return false;
                 sure_row(kernel, rows[first + r], scratch.get());

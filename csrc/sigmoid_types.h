@@ -18,6 +18,9 @@ constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
 // Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
 constexpr double WIDE = 6;
 
+// Up to this length, sums of weights themselves are exact enough.
+constexpr int64_t ROUGH = 256;
+
 // How many evaluations the fast path may take.
 constexpr int ROUNDS = 5;
 
@@ -31,6 +34,7 @@ struct Group {
     double k[GROUP];
     real rate[GROUP], logit[GROUP];  // 1/τ, logit(k/n)
     int ordinary[GROUP];             // 1: worth trying
+    double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
     real anchor[GROUP], t[GROUP];
     real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
     real size[GROUP];                               // of the last step; 8 if it was none
@@ -127,14 +131,19 @@ struct Rows {
     }
 };
 
-// Turns the u of elements [at, at + length) into weights, and residuals if they are wanted.
+// The scores of n entries, −inf where the mask excludes, into `to`.
 template <typename real>
-void finish(const SigmoidTable<real>& kernel, const Row<real>& row, real t, int64_t at, int64_t length) {
-    real* y = row.y + at;
-    if (row.residual == nullptr) {
-        kernel.write(y, t, y, length);
+void apply_mask(const real* x, const unsigned char* mask, int64_t n, real* to) {
+    for (int64_t i = 0; i < n; ++i) to[i] = mask[i] ? x[i] : -real(HUGE_VAL);
+}
+
+// Turns n values u, in place, into weights; and gives their residuals, unless that is null.
+template <typename real>
+void finish(const SigmoidTable<real>& kernel, real* y, real* residual, real t, int64_t n) {
+    if (residual == nullptr) {
+        kernel.write(y, t, y, n);
     } else {
-        kernel.write_both(y, t, y, row.residual + at, length);
+        kernel.write_both(y, t, y, residual, n);
     }
 }
 
