@@ -53,3 +53,33 @@ def problem(kind, shape, dtype, seed=0):
     count = int(np.prod(shape[:-1], dtype=int))
     rows = [ROWS[kind](n, dtype, rng) for _ in range(count)]
     return np.array(rows, dtype=dtype).reshape(shape)
+
+
+SAMPLES = {1000: 32, 5000: 64, 20000: 256, 140_003: 1024}
+"""How many values of a row of so many csrc/select.cpp looks at first."""
+
+LIES = {
+    "high": lambda size: np.linspace(50, 60, size),
+    "low": lambda size: np.linspace(-60, -50, size),
+    "wide": lambda size: np.where(np.arange(size) % 2, 1e30, -1e30),
+    "tied": lambda size: np.where(np.arange(size) % 2, 0.5, -0.5),
+    "same": lambda size: np.zeros(size),
+}
+"""What a sample may say that is not true of the row."""
+
+
+def misleading(lie, n, dtype):
+    """A row whose sample is such a lie, and the budgets at which a search misled by it could go wrong."""
+    size = SAMPLES[n]
+    state, step, places = 12345, n // size, []
+    for i in range(size):  # the places are those of Jitter in csrc/select.cpp
+        state = (state * 1664525 + 1013904223) % 2**32
+        places.append(i * step + (step * (state >> 16) >> 16))
+    x = problem("normal", (n,), dtype)
+    x[places] = LIES[lie](size)
+    # Where the answer changes from one of the sampled values to the one beside it in the row.
+    sampled = np.sort(x[places])[[0, 1, size // 2 - 1, size // 2, -2, -1]]
+    edges = [np.count_nonzero(compare(x, v)) for v in sampled for compare in (np.greater, np.greater_equal)]
+    near = {edge + step for edge in edges for step in (-1, 0, 1)}
+    budgets = near | {1, size // 2, n // 3, n // 2, n - size, n - 1}
+    return x, sorted(k for k in budgets if 1 <= k <= n)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strategies.rows_to_select import ROWS, problem
+from strategies.rows_to_select import LIES, ROWS, SAMPLES, misleading, problem
 
 SOURCES = Path(__file__).parents[3] / "csrc"
 DTYPES = [np.float32, np.float64]
@@ -67,6 +67,14 @@ def call(select, function, x, *rest):
     return value, extra.value
 
 
+def assert_right(select, x, order, k):
+    value, above = call(select, "kth", x, k)
+    assert value == order[k - 1]
+    assert above == np.count_nonzero(x > order[k - 1])
+    assert call(select, "next", x, k) == (order[k - 1], order[min(k, len(x) - 1)])
+    assert call(select, "above", x, order[k - 1]) == above
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "kind", [kind for kind in ROWS if kind not in ("mixed", "uniform bits") and "NaN" not in kind]
@@ -77,12 +85,18 @@ def test_order_statistics(select, kind, dtype):
         before = x.copy()
         order = np.sort(x)[::-1]
         for k in sorted({1, 2, n // 4, n // 2, n - 1, n} & set(range(1, n + 1))):
-            value, above = call(select, "kth", x, k)
-            assert value == order[k - 1]
-            assert above == np.count_nonzero(x > order[k - 1])
-            assert call(select, "next", x, k) == (order[k - 1], order[min(k, n - 1)])
-            assert call(select, "above", x, order[k - 1]) == above
+            assert_right(select, x, order, k)
         assert np.array_equal(x, before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", SAMPLES)
+@pytest.mark.parametrize("lie", LIES)
+def test_a_sample_that_misleads(select, n, dtype, lie):
+    x, budgets = misleading(lie, n, dtype)
+    order = np.sort(x)[::-1]
+    for k in budgets:
+        assert_right(select, x, order, k)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
