@@ -172,6 +172,18 @@ def test_infinite_and_excluded_entries_have_no_gradient_and_do_not_disturb():
     assert (grad[[4, 8]] == 0).all()
 
 
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_an_infinite_gradient_where_a_weight_cannot_move_does_no_harm(create_graph):
+    """log(y) of a masked row has the gradient 1/0 at what is excluded: 0·∞ must not spread."""
+    x = torch.tensor([*X, 3.0], requires_grad=True)
+    mask = torch.tensor([True] * 6 + [False])
+    y = khot.sigmoid_topk(x, K, temperature=TAU, mask=mask)
+    (grad,) = torch.autograd.grad(torch.log(y).sum(), x, create_graph=create_graph)
+    expected = closed_form(X, K, TAU)[0] @ (1 / y.detach()[:6].numpy())
+    np.testing.assert_allclose(grad.detach()[:6].numpy(), expected, atol=1e-12)
+    assert grad[6] == 0
+
+
 @pytest.mark.parametrize("scale", [1.0, 2.0**100])
 def test_temperature_gradient_does_not_depend_on_a_shift(scale):
     """grad_τ = −⟨x − m, grad_x⟩/τ for any m: offsets do not overflow or cancel."""
