@@ -16,7 +16,7 @@ double bracketed(double low, double high, double start, double extra_p, double e
     e = e > limit ? limit : (e < -limit ? -limit : e);
     low -= 1;  // the root can lie on the edge, and rounding just beyond it
     high += 1;
-    for (int steps = 0; steps < (SINGLE<real> ? 8 : 11); ++steps) {
+    for (int steps = 0; steps < (SINGLE<real> ? 10 : 14); ++steps) {
         const SplitSums sums = evaluate(std::exp(-e));
         const double p = sums.below[0] + extra_p, q = sums.above[0] + extra_q, f = p - q;
         if (f == 0 || (p < negligible && q < negligible)) break;
@@ -77,7 +77,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double excess = (ties_below ? strictly : weakly) - row.k;
     // Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
     const double left = row.k - strictly, ties = double(at.at_one);
-    const double start = ties > 1 && left > 0 && left < ties ? std::log(left / (ties - left)) : (low + high) / 2;
+    const double start = ties > 1 && left > 0.02 * ties && left < 0.98 * ties ? std::log(left / (ties - left)) : (low + high) / 2;
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
     finish(kernel, row.y, row.residual, real(t), n);
