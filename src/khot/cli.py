@@ -50,7 +50,9 @@ Threads = Annotated[
 Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Measure other packages too.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Only sides whose name contains this; may be repeated."),
+    typer.Option(
+        metavar="NAME", help="Only sides whose name contains this (=NAME: is this); may be repeated."
+    ),
 ]
 Output = Annotated[
     Path | None, typer.Option(help="The JSON file to write.", show_default="benchmarks/results/<suite>.json")

@@ -45,7 +45,7 @@ class Settings:
         threads: thread counts to measure at, the same for both sides.
         quick: small cases, few repeats and no probes: to see that everything runs.
         peers: whether peers take part.
-        only: names of the sides (parts of names) to keep; the baseline always stays.
+        only: parts of names of the sides to keep, or `=name` for a whole one; the baseline always stays.
         limits: what one call of a side may take.
         budget: how long to measure; chosen by `quick` if None.
         command: what the user typed, for the record.
@@ -133,7 +133,10 @@ def _load(suite: Suite, settings: Settings, baseline: Side) -> tuple[dict[str, S
     names: list[str] = []
 
     def wanted(name: str) -> bool:
-        return not settings.only or any(part.lower() in name.lower() for part in settings.only)
+        return not settings.only or any(
+            name == part[1:] if part.startswith("=") else part.lower() in name.lower()
+            for part in settings.only
+        )
 
     for source in (*suite.sides, *(suite.peers if settings.peers else ())):
         try:
