@@ -38,11 +38,12 @@ real selected_anchor(const real* x, int64_t n, const Group<real>& group, int r, 
 }
 
 // The fast path for `count` rows from x on: Halley on Σy − k in each until it is close. Afterwards u stands in
-// place of y, t in the group, and open[r] is 1 where it failed. sums_of(r, first) gives the sums of row r, either
-// from x (and leaves u) or at group.t[r]. `spare` is memory for a selection in row r, at spare + r·spare_stride.
-template <typename real, typename SumsOf>
+// place of y, t in the group, and open[r] is 1 where it failed. set_sums(rows, count, first) sets the group's sums
+// of these rows, either from x (and leaves u) or at group.t. `spare` is memory for a selection in row r, at
+// spare + r·spare_stride.
+template <typename real, typename SetSums>
 void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, Group<real>& group, real* spare,
-            int64_t spare_stride, const SumsOf& sums_of) {
+            int64_t spare_stride, const SetSums& set_sums) {
     kernel.gaussian_anchors(x, n, count, group);
     int busy[GROUP], left = 0;  // the rows still at work
     for (int r = 0; r < GROUP; ++r) {
@@ -57,13 +58,7 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
         group.slope[r] = group.t[r] = 1;
     }
     for (int round = 0; left > 0 && round < ROUNDS; ++round) {
-        for (int b = 0; b < left; ++b) {
-            const int r = busy[b];
-            const Sums sums = sums_of(r, round == 0);
-            group.excess[r] = real(sums.distance + (sums.count - group.k[r]));
-            group.slope[r] = real(sums.slope);
-            group.bend[r] = real(sums.bend);
-        }
+        set_sums(busy, left, round == 0);
         kernel.halley_step(group);
         int still = 0;
         for (int b = 0; b < left; ++b) {
@@ -89,7 +84,7 @@ void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Gro
                      int threads) {
     const Parts parts(row.n);
     Sums of_part[MAX_PARTS];
-    search(kernel, row.x, row.n, 1, group, spare, 0, [&](int, bool first) {
+    search(kernel, row.x, row.n, 1, group, spare, 0, [&](const int*, int, bool first) {
         parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
             for (int64_t p = begin; p < end; ++p) {
                 real* u = row.y + parts.begin(p);
@@ -100,7 +95,7 @@ void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Gro
         });
         Sums sum = {};
         for (int64_t p = 0; p < parts.count; ++p) sum.add(of_part[p]);
-        return sum;
+        group.set_sums(0, sum);
     });
 }
 

@@ -94,17 +94,19 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
             x = u;
             spare = scratch.get();
         }
-        search(kernel, x, n, count, group, spare, rows.mask == nullptr ? n : 0, [&](int r, bool from_x) {
-            return from_x ? kernel.start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n)
-                          : kernel.evaluate(u + r * n, group.t[r], n);
-        });
+        search(kernel, x, n, count, group, spare, rows.mask == nullptr ? n : 0,
+               [&](const int* busy, int left, bool from_x) {
+                   if (from_x) {
+                       kernel.start_rows(x, u, n, busy, left, group);
+                   } else {
+                       kernel.evaluate_rows(u, n, busy, left, group);
+                   }
+               });
+        kernel.write_rows(u, residual, n, count, group);
         for (int r = 0; r < count; ++r) {
-            if (group.open[r] == 0) {
-                finish(kernel, u + r * n, residual == nullptr ? nullptr : residual + r * n, group.t[r], n);
-            } else {
-                if (scratch.get() == nullptr) return false;
-                sure_row(kernel, rows[first + r], scratch.get());
-            }
+            if (group.open[r] == 0) continue;
+            if (scratch.get() == nullptr) return false;
+            sure_row(kernel, rows[first + r], scratch.get());
         }
     }
     return true;

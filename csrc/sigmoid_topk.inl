@@ -33,12 +33,12 @@ KHOT_INLINE void add_block(const Gates& sums, Sums& total) {
     for (int64_t begin = 0, end; begin < n && (end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK, true); begin = end)
 
 // The sums over one block, at most SUM_BLOCK long.
-KHOT_INLINE void evaluate_block(const real* u, vec t, int64_t n, Sums& total) {
+KHOT_INLINE Gates evaluate_block(const real* u, vec t, int64_t n) {
     Gates sums = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) add_gates(load(u + i), t, sums);
     if (i < n) add_gates(load_tail(u + i, n - i, 0), t, sums);
-    add_block(sums, total);
+    return sums;
 }
 
 // u = exp((x − anchor)·rate); u may be x itself. Half the difference is taken, which cannot overflow.
@@ -54,7 +54,7 @@ KHOT_INLINE void exponentials_block(const real* x, real anchor, real rate, real*
 
 static Sums evaluate(const real* u, real t, int64_t n) {
     Sums total = {};
-    KHOT_BLOCKS(n) evaluate_block(u + begin, all(t), end - begin, total);
+    KHOT_BLOCKS(n) add_block(evaluate_block(u + begin, all(t), end - begin), total);
     return total;
 }
 
@@ -62,27 +62,38 @@ static void exponentials(const real* x, real anchor, real rate, real* u, int64_t
     exponentials_block(x, anchor, rate, u, n);
 }
 
-// The exponentials and, while they are near, the sums at t = 1: from Σy, Σy² and Σy³, which is quicker and less
-// exact than evaluate(), and good enough for a first step.
+struct Powers {
+    vec y1, y2, y3;
+};
+
+// The exponentials of one block and, while they are near, Σy, Σy² and Σy³ at t = 1: quicker and less exact than
+// evaluate_block(), and good enough for a first step.
+KHOT_INLINE Powers start_block(const real* x, real anchor, real rate, real* u, int64_t n) {
+    exponentials_block(x, anchor, rate, u, n);
+    Powers sums = {};
+    const auto add = [&](vec v) __attribute__((always_inline)) {
+        const vec y = v / (v + 1), square = y * y;
+        sums.y1 += y;
+        sums.y2 += square;
+        sums.y3 += square * y;
+    };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) add(load(u + i));
+    if (i < n) add(load_tail(u + i, n - i, 0));
+    return sums;
+}
+
+static Sums from_powers(double y1, double y2, double y3) { return {0, y1, y1 - y2, y1 - 3 * y2 + 2 * y3}; }
+
 static Sums start(const real* x, real anchor, real rate, real* u, int64_t n) {
     double y1 = 0, y2 = 0, y3 = 0;
     KHOT_BLOCKS(n) {
-        exponentials_block(x + begin, anchor, rate, u + begin, end - begin);
-        vec s1{}, s2{}, s3{};
-        const auto add = [&](vec v) __attribute__((always_inline)) {
-            const vec y = v / (v + 1), square = y * y;
-            s1 += y;
-            s2 += square;
-            s3 += square * y;
-        };
-        int64_t i = begin;
-        for (; i + LANES <= end; i += LANES) add(load(u + i));
-        if (i < end) add(load_tail(u + i, end - i, 0));
-        y1 += double(sum_of_lanes(s1));
-        y2 += double(sum_of_lanes(s2));
-        y3 += double(sum_of_lanes(s3));
+        const Powers sums = start_block(x + begin, anchor, rate, u + begin, end - begin);
+        y1 += double(sum_of_lanes(sums.y1));
+        y2 += double(sum_of_lanes(sums.y2));
+        y3 += double(sum_of_lanes(sums.y3));
     }
-    return {0, y1, y1 - y2, y1 - 3 * y2 + 2 * y3};
+    return from_powers(y1, y2, y3);
 }
 
 // Sums of a, a² and a³ over the gates below and above a split at u = 1, where a is the distance to 0 below and
@@ -151,8 +162,78 @@ static void write_both(const real* u, real t, real* y, real* residual, int64_t n
     }
 }
 
+// Group arithmetic goes over arrays of GROUP elements, of which only some matter: one vector operation does it for
+// all rows. What each row of a group sums up stays in lanes, until those of all rows are added at once.
+template <int WHAT>
+struct GroupSums {
+    vec lanes[WHAT][GROUP];
+    real sums[WHAT][GROUP];
+
+    __attribute__((always_inline)) void add_lanes(int rows) {
+        for (int what = 0; what < WHAT; ++what) {
+            for (int r = 0; r < rows; r += LANES) store(sums[what] + r, sums_of_lanes(lanes[what] + r));
+        }
+    }
+};
+
+static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group) {
+    if (n > SUM_BLOCK) {
+        for (int b = 0; b < count; ++b) {
+            const int r = rows[b];
+            group.set_sums(r, start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n));
+        }
+        return;
+    }
+    GroupSums<3> s;
+    for (int b = 0; b < count; ++b) {
+        const int r = rows[b];
+        const Powers powers = start_block(x + r * n, group.anchor[r], group.rate[r], u + r * n, n);
+        s.lanes[0][b] = powers.y1;
+        s.lanes[1][b] = powers.y2;
+        s.lanes[2][b] = powers.y3;
+    }
+    s.add_lanes(count);
+    for (int b = 0; b < count; ++b) {
+        group.set_sums(rows[b], from_powers(double(s.sums[0][b]), double(s.sums[1][b]), double(s.sums[2][b])));
+    }
+}
+
+static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, Group<real>& group) {
+    if (n > SUM_BLOCK) {
+        for (int b = 0; b < count; ++b) group.set_sums(rows[b], evaluate(u + rows[b] * n, group.t[rows[b]], n));
+        return;
+    }
+    GroupSums<4> s;
+    for (int b = 0; b < count; ++b) {
+        const Gates gates = evaluate_block(u + rows[b] * n, all(group.t[rows[b]]), n);
+        s.lanes[0][b] = gates.count;
+        s.lanes[1][b] = gates.distance;
+        s.lanes[2][b] = gates.slope;
+        s.lanes[3][b] = gates.bend;
+    }
+    s.add_lanes(count);
+    for (int b = 0; b < count; ++b) {
+        group.set_sums(rows[b], {double(s.sums[0][b]), double(s.sums[1][b]), double(s.sums[2][b]), double(s.sums[3][b])});
+    }
+}
+
+static void write_rows(real* u, real* residual, int64_t n, int count, const Group<real>& group) {
+    for (int r = 0; r < count; ++r) {
+        if (group.open[r] != 0) continue;
+        if (residual == nullptr) {
+            write(u + r * n, group.t[r], u + r * n, n);
+        } else {
+            write_both(u + r * n, group.t[r], u + r * n, residual + r * n, n);
+        }
+    }
+}
+
+struct LaneMoments {
+    vec sum, squares;
+};
+
 // Σ(x − pivot) and Σ(x − pivot)²: with a pivot from the row, a large common offset does no harm.
-static Moments moments(const real* x, real pivot, int64_t n) {
+KHOT_INLINE LaneMoments moments(const real* x, real pivot, int64_t n) {
     vec sum[2] = {}, squares[2] = {};
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
@@ -167,38 +248,38 @@ static Moments moments(const real* x, real pivot, int64_t n) {
         sum[0] += v;
         squares[0] += v * v;
     }
-    return {double(sum_of_lanes(sum[0] + sum[1])), double(sum_of_lanes(squares[0] + squares[1]))};
+    return {sum[0] + sum[1], squares[0] + squares[1]};
 }
 
 // The same of a sample: pieces spread evenly over a long row.
-static Moments sampled_moments(const real* x, int64_t n) {
+KHOT_INLINE LaneMoments sampled_moments(const real* x, int64_t n) {
     if (n <= SAMPLE) return moments(x, x[0], n);
-    Moments total = {0, 0};
+    LaneMoments total = {};
     const int64_t pieces = SAMPLE / SAMPLE_PIECE, stride = (n - SAMPLE_PIECE) / (pieces - 1);
     for (int64_t p = 0; p < pieces; ++p) {
-        const Moments piece = moments(x + p * stride, x[0], SAMPLE_PIECE);
+        const LaneMoments piece = moments(x + p * stride, x[0], SAMPLE_PIECE);
         total.sum += piece.sum;
         total.squares += piece.squares;
     }
     return total;
 }
 
-// The threshold of a Gaussian row of this mean and variance, for each row of a group. Group arithmetic goes
-// over arrays of GROUP elements, of which the first `rows` matter: one vector operation does it for all.
+// The threshold of a Gaussian row of this mean and variance, for each row of a group.
 static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
-    real mean[GROUP] = {}, variance[GROUP] = {};
-    const double share = 1.0 / double(n < SAMPLE ? n : SAMPLE);
+    GroupSums<2> s;
     for (int r = 0; r < rows; ++r) {
-        const Moments sums = sampled_moments(x + r * n, n);
-        const double m = sums.sum * share;
-        mean[r] = real(m);
-        variance[r] = real(sums.squares * share - m * m);
+        const LaneMoments sums = sampled_moments(x + r * n, n);
+        s.lanes[0][r] = sums.sum;
+        s.lanes[1][r] = sums.squares;
     }
+    s.add_lanes(rows);
+    const real share = real(1) / real(n < SAMPLE ? n : SAMPLE);
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
-        const real v = variance[r] * group.rate[r] * group.rate[r];
+        const real mean = s.sums[0][r] * share, variance = s.sums[1][r] * share - mean * mean;
+        const real v = variance * group.rate[r] * group.rate[r];
         const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
-        group.anchor[r] = mean[r] - widening * group.logit[r] / group.rate[r];
+        group.anchor[r] = mean - widening * group.logit[r] / group.rate[r];
         group.open[r] = group.ordinary[r] != 0 && v < real(WIDE * WIDE) ? 1 : 0;  // NaN is not
     }
     for (int r = 0; r < rows; ++r) group.anchor[r] += x[r * n];
@@ -255,6 +336,6 @@ static Census counts_at_one(const real* u, int64_t n) {
 }
 
 static const SigmoidTable<real> sigmoid_table = {
-    gaussian_anchors, start,          evaluate, halley_step, exponentials, census,
-    counts_at_one,    evaluate_split, write,    write_both,
+    gaussian_anchors, start,  evaluate,      halley_step,    start_rows, evaluate_rows, write_rows,
+    exponentials,     census, counts_at_one, evaluate_split, write,      write_both,
 };

@@ -28,6 +28,19 @@ constexpr int ROUNDS = 5;
 constexpr int GROUP = 16;
 constexpr int64_t GROUP_ELEMENTS = 4096;
 
+// Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
+// the count may cancel against k), and the first two derivatives of Σy in the shift.
+struct Sums {
+    double count, distance, slope, bend;
+
+    void add(const Sums& other) {
+        count += other.count;
+        distance += other.distance;
+        slope += other.slope;
+        bend += other.bend;
+    }
+};
+
 // The state of the search in each row of a group.
 template <typename real>
 struct Group {
@@ -39,22 +52,11 @@ struct Group {
     real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
     real size[GROUP];                               // of the last step; 8 if it was none
     int open[GROUP];                                // 1: not found
-};
 
-struct Moments {
-    double sum, squares;
-};
-
-// Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
-// the count may cancel against k), and the first two derivatives of Σy in the shift.
-struct Sums {
-    double count, distance, slope, bend;
-
-    void add(const Sums& other) {
-        count += other.count;
-        distance += other.distance;
-        slope += other.slope;
-        bend += other.bend;
+    void set_sums(int r, const Sums& sums) {
+        excess[r] = real(sums.distance + (sums.count - k[r]));
+        slope[r] = real(sums.slope);
+        bend[r] = real(sums.bend);
     }
 };
 
@@ -73,6 +75,10 @@ struct SigmoidTable {
     Sums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
     Sums (*evaluate)(const real* u, real t, int64_t n);
     void (*halley_step)(Group<real>& group);
+    // Over the rows of a group: sums of those listed, and the weights of those found.
+    void (*start_rows)(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group);
+    void (*evaluate_rows)(const real* u, int64_t n, const int* rows, int count, Group<real>& group);
+    void (*write_rows)(real* u, real* residual, int64_t n, int count, const Group<real>& group);
     void (*exponentials)(const real* x, real anchor, real rate, real* u, int64_t n);
     Census (*census)(const real* x, int64_t n);
     Census (*counts_at_one)(const real* u, int64_t n);

@@ -45,6 +45,29 @@ KHOT_INLINE real sum_of_lanes(vec v) {
     return a[0];
 }
 
+// The sum of the lanes of each of LANES vectors, as the lanes of one: a transposition that adds on its way.
+template <int STEP>
+KHOT_INLINE void add_pairs(vec* v) {
+    static const bits COUNT[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    ivec lane;
+    __builtin_memcpy(&lane, COUNT, sizeof lane);
+    const ivec first = (lane & STEP) != 0 ? lane + (LANES - STEP) : lane;  // from the second vector: + LANES
+    for (int r = 0; r < LANES; r += 2 * STEP) {
+        const vec a = v[r], b = v[r + STEP];
+        v[r] = __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, first + STEP);
+    }
+}
+
+KHOT_INLINE vec sums_of_lanes(const vec* v) {
+    vec s[LANES];
+    for (int r = 0; r < LANES; ++r) s[r] = v[r];
+    if (LANES > 1) add_pairs<1>(s);
+    if (LANES > 2) add_pairs<2>(s);
+    if (LANES > 4) add_pairs<4>(s);
+    if (LANES > 8) add_pairs<8>(s);
+    return s[0];
+}
+
 // exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
 // of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.
 //
