@@ -14,6 +14,11 @@
 namespace khot {
 namespace {
 
+// Rows up to SHORT elements are summed in groups, so that what is done once per row is done for many at a time.
+// A group stays in the nearest cache.
+constexpr int64_t SHORT = 256, GROUP_ELEMENTS = 2048;
+constexpr int GROUP = 16;
+
 template <typename real>
 struct GateJacobianTable {
     // Consecutive rows, from first to last.

@@ -163,18 +163,11 @@ static void write_both(const real* u, real t, real* y, real* residual, int64_t n
 }
 
 // Group arithmetic goes over arrays of GROUP elements, of which only some matter: one vector operation does it for
-// all rows. What each row of a group sums up stays in lanes, until those of all rows are added at once.
+// all rows.
 template <int WHAT>
-struct GroupSums {
-    vec lanes[WHAT][GROUP];
-    real sums[WHAT][GROUP];
+using GroupSums = RowSums<WHAT, GROUP>;
 
-    __attribute__((always_inline)) void add_lanes(int rows) {
-        for (int what = 0; what < WHAT; ++what) {
-            for (int r = 0; r < rows; r += LANES) store(sums[what] + r, sums_of_lanes(lanes[what] + r));
-        }
-    }
-};
+#include "sigmoid_anchors.inl"
 
 static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group) {
     if (n > SUM_BLOCK) {
@@ -226,63 +219,6 @@ static void write_rows(real* u, real* residual, int64_t n, int count, const Grou
             write_both(u + r * n, group.t[r], u + r * n, residual + r * n, n);
         }
     }
-}
-
-struct LaneMoments {
-    vec sum, squares;
-};
-
-// Σ(x − pivot) and Σ(x − pivot)²: with a pivot from the row, a large common offset does no harm.
-KHOT_INLINE LaneMoments moments(const real* x, real pivot, int64_t n) {
-    vec sum[2] = {}, squares[2] = {};
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        for (int h = 0; h < 2; ++h) {
-            const vec v = load(x + i + h * LANES) - pivot;
-            sum[h] += v;
-            squares[h] += v * v;
-        }
-    }
-    for (; i < n; i += LANES) {
-        const vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, pivot)) - pivot;
-        sum[0] += v;
-        squares[0] += v * v;
-    }
-    return {sum[0] + sum[1], squares[0] + squares[1]};
-}
-
-// The same of a sample: pieces spread evenly over a long row.
-KHOT_INLINE LaneMoments sampled_moments(const real* x, int64_t n) {
-    if (n <= SAMPLE) return moments(x, x[0], n);
-    LaneMoments total = {};
-    const int64_t pieces = SAMPLE / SAMPLE_PIECE, stride = (n - SAMPLE_PIECE) / (pieces - 1);
-    for (int64_t p = 0; p < pieces; ++p) {
-        const LaneMoments piece = moments(x + p * stride, x[0], SAMPLE_PIECE);
-        total.sum += piece.sum;
-        total.squares += piece.squares;
-    }
-    return total;
-}
-
-// The threshold of a Gaussian row of this mean and variance, for each row of a group.
-static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
-    GroupSums<2> s;
-    for (int r = 0; r < rows; ++r) {
-        const LaneMoments sums = sampled_moments(x + r * n, n);
-        s.lanes[0][r] = sums.sum;
-        s.lanes[1][r] = sums.squares;
-    }
-    s.add_lanes(rows);
-    const real share = real(1) / real(n < SAMPLE ? n : SAMPLE);
-#pragma omp simd
-    for (int r = 0; r < GROUP; ++r) {
-        const real mean = s.sums[0][r] * share, variance = s.sums[1][r] * share - mean * mean;
-        const real v = variance * group.rate[r] * group.rate[r];
-        const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
-        group.anchor[r] = mean - widening * group.logit[r] / group.rate[r];
-        group.open[r] = group.ordinary[r] != 0 && v < real(WIDE * WIDE) ? 1 : 0;  // NaN is not
-    }
-    for (int r = 0; r < rows; ++r) group.anchor[r] += x[r * n];
 }
 
 // One step of Halley's method on Σy − k for each row: updates t, and settles the rows that are close.

@@ -18,6 +18,9 @@ constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
 // Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
 constexpr double WIDE = 6;
 
+// The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
+constexpr double CLIPPED_WIDE = 4;
+
 // Up to this length, sums of weights themselves are exact enough.
 constexpr int64_t ROUGH = 256;
 

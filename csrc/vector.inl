@@ -68,6 +68,19 @@ KHOT_INLINE vec sums_of_lanes(const vec* v) {
     return s[0];
 }
 
+// WHAT sums for each of some rows. A row leaves its sums in lanes; then those of all rows are added at once.
+template <int WHAT, int ROWS>
+struct RowSums {
+    vec lanes[WHAT][ROWS];
+    real sums[WHAT][ROWS] = {};
+
+    __attribute__((always_inline)) void add_lanes(int rows) {
+        for (int what = 0; what < WHAT; ++what) {
+            for (int r = 0; r < rows; r += LANES) store(sums[what] + r, sums_of_lanes(lanes[what] + r));
+        }
+    }
+};
+
 // exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
 // of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.
 //

@@ -120,6 +120,24 @@ def test_budget_and_temperature_per_row(n, dtype):
         assert torch.equal(alone[0], y[r])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [20, 64, 200, 1000])
+def test_far_scores_disturb_neither_their_row_nor_its_neighbours(n, dtype):
+    x = gaussian((19, n), torch.float64)
+    x[3] = torch.tan(1.55 * torch.sin(3 * x[3]))
+    x[7, ::5] = -INF
+    x[11, 2] = 1e30
+    x[12] *= 1000
+    x[18, : n // 2] -= 50
+    x = x.to(dtype)
+    k = n // 8
+    y, residual = cpu.sigmoid_topk(x, k, 1.0, residual=True)
+    assert_true(y, residual, x, k)
+    for r in range(19):
+        alone, _ = cpu.sigmoid_topk(x[r : r + 1], k, 1.0)
+        assert torch.equal(alone[0], y[r])
+
+
 @pytest.mark.usefixtures("threads", "poisoned")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [30, 3000, 40_000])

@@ -1,0 +1,95 @@
+// Part of sigmoid_topk.inl: where the fast path starts, from the first two moments of a row.
+
+struct LaneMoments {
+    vec sum, squares;
+};
+
+// Σ(x − pivot) and Σ(x − pivot)²: with a pivot from the row, a large common offset does no harm.
+KHOT_INLINE LaneMoments moments(const real* x, real pivot, int64_t n) {
+    vec sum[2] = {}, squares[2] = {};
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        for (int h = 0; h < 2; ++h) {
+            const vec v = load(x + i + h * LANES) - pivot;
+            sum[h] += v;
+            squares[h] += v * v;
+        }
+    }
+    for (; i < n; i += LANES) {
+        const vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, pivot)) - pivot;
+        sum[0] += v;
+        squares[0] += v * v;
+    }
+    return {sum[0] + sum[1], squares[0] + squares[1]};
+}
+
+// The same of a sample: pieces spread evenly over a long row.
+KHOT_INLINE LaneMoments sampled_moments(const real* x, int64_t n) {
+    if (n <= SAMPLE) return moments(x, x[0], n);
+    LaneMoments total = {};
+    const int64_t pieces = SAMPLE / SAMPLE_PIECE, stride = (n - SAMPLE_PIECE) / (pieces - 1);
+    for (int64_t p = 0; p < pieces; ++p) {
+        const LaneMoments piece = moments(x + p * stride, x[0], SAMPLE_PIECE);
+        total.sum += piece.sum;
+        total.squares += piece.squares;
+    }
+    return total;
+}
+
+// The same with x − pivot clipped to ±reach, which a few far scores cannot spoil.
+KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, int64_t n) {
+    LaneMoments total = {};
+    for (int64_t i = 0; i < n; i += LANES) {
+        vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, pivot)) - pivot;
+        v = v > reach ? all(reach) : v;
+        v = v < -reach ? all(-reach) : v;
+        total.sum += v;
+        total.squares += v * v;
+    }
+    return total;
+}
+
+// The threshold of a Gaussian row with these sums of moments, for each row of a group whose open is 0; it becomes 1
+// where the standard deviation is below the limit, in units of τ. What a row gets depends on itself alone.
+static void anchors_from(const GroupSums<2>& s, const real* pivot, real share, real limit, Group<real>& group) {
+#pragma omp simd
+    for (int r = 0; r < GROUP; ++r) {
+        const real mean = s.sums[0][r] * share, variance = s.sums[1][r] * share - mean * mean;
+        const real v = variance * group.rate[r] * group.rate[r];
+        const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
+        const real anchor = pivot[r] + (mean - widening * group.logit[r] / group.rate[r]);
+        group.anchor[r] = group.open[r] != 0 ? group.anchor[r] : anchor;
+        group.open[r] |= group.ordinary[r] != 0 && v < limit * limit ? 1 : 0;  // NaN is not
+    }
+}
+
+// Where to start in each row; open is 1 where that is good enough.
+static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
+    GroupSums<2> s;
+    real pivot[GROUP] = {};
+    int wide = 0;
+    for (int r = 0; r < rows; ++r) {
+        pivot[r] = x[r * n];
+        const LaneMoments sums = sampled_moments(x + r * n, n);
+        s.lanes[0][r] = sums.sum;
+        s.lanes[1][r] = sums.squares;
+    }
+    s.add_lanes(rows);
+    for (int r = 0; r < GROUP; ++r) group.open[r] = 0;
+    anchors_from(s, pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), group);
+    for (int r = 0; r < rows; ++r) wide += group.open[r] == 0;
+    if (wide == 0 || n > ROUGH) return;
+    // A short row of which some scores are far away, or excluded: try again without them, from the middle one of
+    // three. In longer rows a selection costs little.
+    for (int r = 0; r < rows; ++r) {
+        if (group.open[r] != 0) continue;
+        const real *row = x + r * n, a = row[n / 4], b = row[n / 2], c = row[n - 1 - n / 4];
+        const real low = a < b ? a : b, high = a < b ? b : a;
+        pivot[r] = c < low ? low : (c < high ? c : high);
+        const LaneMoments sums = clipped_moments(row, pivot[r], real(WIDE) / group.rate[r], n);
+        s.lanes[0][r] = sums.sum;
+        s.lanes[1][r] = sums.squares;
+    }
+    s.add_lanes(rows);
+    anchors_from(s, pivot, real(1) / real(n), real(CLIPPED_WIDE), group);
+}
