@@ -96,10 +96,12 @@ class Case:
 
     @property
     def label(self) -> str:
-        """How tables name the case."""
-        extra = "" if self.dtype == "float32" else f" {self.dtype}"
-        extra += "" if self.scores == "gaussian" else f" {self.scores}"
-        return f"{self.name} k={self.k}{extra}"
+        """How tables name the case: its name, and what of k, dtype and scores that does not say."""
+        facts = [f"k={self.k}"]
+        facts += [] if self.dtype == "float32" else [self.dtype]
+        facts += [] if self.scores == "gaussian" else [self.scores]
+        said = self.name.lower().split()
+        return " ".join([self.name, *(fact for fact in facts if fact not in said)])
 
     def make(self) -> Tensor:
         """The input; the same at every call."""
