@@ -2,41 +2,65 @@
 
 #include "vector.inl"
 
-// Where w = 0 the value is chosen by a select, not by the product, since 0 * inf is NaN. grad is read
-// before and unconditionally: a read under a condition becomes a masked load, three times slower here.
-static void sums(const real* residual, const real* grad, int64_t n, double* sum_w, double* sum_wg) {
+// Everything below is inlined for each gate, where its number is a constant.
+KHOT_INLINE vec slope_of(GateKind gate, vec state) {
+    if (gate == GateKind::sparse) {
+        return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
+    }
+    const vec distance = state < 0 ? -state : state;
+    return gate == GateKind::laplace ? distance : distance * (1 - distance);
+}
+
+struct LaneSums {
+    vec w, wg;
+};
+
+// Where w = 0 the value is chosen by a select, not by the product, since 0 · inf is NaN.
+KHOT_INLINE LaneSums sums_of(GateKind gate, const real* state, const real* grad, int64_t n) {
+    LaneSums s[2] = {};
+    const auto add = [&](vec saved, vec g, LaneSums& to) __attribute__((always_inline)) {
+        const vec w = slope_of(gate, saved);
+        to.w += w;
+        to.wg += w * (w == 0 ? vec{} : g);
+    };
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        add(load(state + i), load(grad + i), s[0]);
+        add(load(state + i + LANES), load(grad + i + LANES), s[1]);
+    }
+    for (; i + LANES <= n; i += LANES) add(load(state + i), load(grad + i), s[0]);
+    if (i < n) add(load_tail(state + i, n - i, 0), load_tail(grad + i, n - i, 0), s[0]);
+    return {s[0].w + s[1].w, s[0].wg + s[1].wg};
+}
+
+KHOT_INLINE void sums(GateKind gate, const real* state, const real* grad, int64_t n, double* sum_w, double* sum_wg) {
     double total_w = 0, total_wg = 0;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        real block_w = 0, block_wg = 0;
-#pragma omp simd reduction(+ : block_w, block_wg)
-        for (int64_t i = begin; i < end; ++i) {
-            const real g = grad[i], r = real(__builtin_fabs(residual[i])), w = r * (1 - r);
-            block_w += w;
-            block_wg += w * (w == 0 ? real(0) : g);
-        }
-        total_w += block_w;
-        total_wg += block_wg;
+        const LaneSums s = sums_of(gate, state + begin, grad + begin, n - begin < BLOCK ? n - begin : BLOCK);
+        total_w += double(sum_of_lanes(s.w));
+        total_wg += double(sum_of_lanes(s.wg));
     }
     *sum_w = total_w;
     *sum_wg = total_wg;
 }
 
-static void write(const real* residual, const real* grad, real scale, real mean, real* __restrict out,
-                  int64_t n) {
-#pragma omp simd
-    for (int64_t i = 0; i < n; ++i) {
-        const real g = grad[i], r = real(__builtin_fabs(residual[i])), w = r * (1 - r);
-        out[i] = w == 0 ? real(0) : (w * scale) * (g - mean);
-    }
+KHOT_INLINE void write(GateKind gate, const real* state, const real* grad, real scale, real mean, real* out,
+                       int64_t n) {
+    const auto product = [&](vec saved, vec g) __attribute__((always_inline)) {
+        const vec w = slope_of(gate, saved);
+        return w == 0 ? vec{} : (w * scale) * (g - mean);
+    };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(out + i, product(load(state + i), load(grad + i)));
+    if (i < n) store_tail(out + i, product(load_tail(state + i, n - i, 0), load_tail(grad + i, n - i, 0)), n - i);
 }
 
-static real mean_of(const real* residual, const real* grad, int64_t n) {
+KHOT_INLINE real mean_of(GateKind gate, const real* state, const real* grad, int64_t n) {
     const Parts parts(n);
     double sum_w = 0, sum_wg = 0;
     for (int64_t p = 0; p < parts.count; ++p) {
         double part_w, part_wg;
-        sums(residual + parts.begin(p), grad + parts.begin(p), parts.length(p), &part_w, &part_wg);
+        sums(gate, state + parts.begin(p), grad + parts.begin(p), parts.length(p), &part_w, &part_wg);
         sum_w += part_w;
         sum_wg += part_wg;
     }
@@ -44,41 +68,53 @@ static real mean_of(const real* residual, const real* grad, int64_t n) {
 }
 
 // The means of a group of short rows.
-static void means_of(const real* residual, const real* grad, real* mean, int count, int64_t n) {
-    RowSums<2, GROUP> s;
+KHOT_INLINE void means_of(GateKind gate, const real* state, const real* grad, real* mean, int count, int64_t n) {
+    vec lanes[2][GROUP];
+    real sums[2][GROUP] = {};
     for (int r = 0; r < count; ++r) {
-        vec sum_w{}, sum_wg{};
-        const auto add = [&](vec signed_distance, vec g) __attribute__((always_inline)) {
-            const vec distance = signed_distance < 0 ? -signed_distance : signed_distance;
-            const vec w = distance * (1 - distance);
-            sum_w += w;
-            sum_wg += w * (w == 0 ? vec{} : g);
-        };
-        const real *row_residual = residual + r * n, *row_grad = grad + r * n;
-        int64_t i = 0;
-        for (; i + LANES <= n; i += LANES) add(load(row_residual + i), load(row_grad + i));
-        if (i < n) add(load_tail(row_residual + i, n - i, 0), load_tail(row_grad + i, n - i, 0));
-        s.lanes[0][r] = sum_w;
-        s.lanes[1][r] = sum_wg;
+        const LaneSums s = sums_of(gate, state + r * n, grad + r * n, n);
+        lanes[0][r] = s.w;
+        lanes[1][r] = s.wg;
     }
-    s.add_lanes(count);
-    for (int r = 0; r < count; ++r) mean[r] = real(weighted_mean(double(s.sums[0][r]), double(s.sums[1][r])));
+    for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, sums[what]);
+    for (int r = 0; r < count; ++r) mean[r] = real(weighted_mean(double(sums[0][r]), double(sums[1][r])));
 }
 
-static void rows(const real* residual, const real* grad, const real* temperature, int64_t temperature_stride,
-                 real* out, real* mean, int64_t rows, int64_t n) {
+KHOT_INLINE void rows(GateKind gate, const real* state, const real* grad, const real* temperature,
+                      int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n) {
     const int64_t fitting = GROUP_ELEMENTS / (n + 1), size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
     for (int64_t first = 0; first < rows; first += size) {
         const int count = int(rows - first < size ? rows - first : size);
         if (size > 1) {
-            means_of(residual + first * n, grad + first * n, mean + first, count, n);
+            means_of(gate, state + first * n, grad + first * n, mean + first, count, n);
         } else {
-            mean[first] = mean_of(residual + first * n, grad + first * n, n);
+            mean[first] = mean_of(gate, state + first * n, grad + first * n, n);
         }
         for (int64_t r = first; r < first + count; ++r) {
-            write(residual + r * n, grad + r * n, 1 / temperature[r * temperature_stride], mean[r], out + r * n, n);
+            write(gate, state + r * n, grad + r * n, 1 / temperature[r * temperature_stride], mean[r], out + r * n, n);
         }
     }
 }
 
-static const GateJacobianTable<real> gate_jacobian_table = {rows, sums, write};
+#define KHOT_GATE(name)                                                                                          \
+    static void name##_rows(const real* state, const real* grad, const real* temperature,                        \
+                            int64_t temperature_stride, real* out, real* mean, int64_t count, int64_t n) {       \
+        rows(GateKind::name, state, grad, temperature, temperature_stride, out, mean, count, n);                 \
+    }                                                                                                            \
+    static void name##_sums(const real* state, const real* grad, int64_t n, double* sum_w, double* sum_wg) {     \
+        sums(GateKind::name, state, grad, n, sum_w, sum_wg);                                                     \
+    }                                                                                                            \
+    static void name##_write(const real* state, const real* grad, real scale, real mean, real* out, int64_t n) { \
+        write(GateKind::name, state, grad, scale, mean, out, n);                                                 \
+    }
+
+KHOT_GATE(logistic)
+KHOT_GATE(laplace)
+KHOT_GATE(sparse)
+#undef KHOT_GATE
+
+static const GateJacobianTables<real> gate_jacobian_tables = {{
+    {logistic_rows, logistic_sums, logistic_write},
+    {laplace_rows, laplace_sums, laplace_write},
+    {sparse_rows, sparse_sums, sparse_write},
+}};

@@ -16,7 +16,7 @@ namespace {
 
 // Raise it by one whenever a signature below changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 2;
+constexpr int ABI = 3;
 
 // Positional integer arguments, read in order. After the first failure the rest read as 0 and the Python
 // exception stays set, so a binding reads everything and asks ok() once.
@@ -92,8 +92,9 @@ private:
 
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 8);
-    const real* residual = arguments.address<const real>();
+    Arguments arguments(name, values, count, 9);
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 2));
+    const real* state = arguments.address<const real>();
     const real* grad = arguments.address<const real>();
     real number;
     int64_t temperature_stride;
@@ -104,14 +105,14 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
     const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
     arguments.check_extent(rows, n, sizeof(real));
-    arguments.check_address("residual", residual, rows > 0 && n > 0);
+    arguments.check_address("state", state, rows > 0 && n > 0);
     arguments.check_address("grad", grad, rows > 0 && n > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     arguments.check_address("temperature", temperature, rows > 0);
     arguments.check_address("mean", mean, rows > 0);
     if (!arguments.ok()) return nullptr;
     Py_BEGIN_ALLOW_THREADS
-    khot::gate_jacobian(residual, grad, temperature, temperature_stride, out, mean, rows, n, threads);
+    khot::gate_jacobian(gate, state, grad, temperature, temperature_stride, out, mean, rows, n, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -125,7 +126,7 @@ PyObject* gate_jacobian_f64(PyObject*, PyObject* const* values, Py_ssize_t count
 }
 
 template <typename real>
-PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 9);
     const real* x = arguments.address<const real>();
     const unsigned char* mask = arguments.address<const unsigned char>();
@@ -135,7 +136,7 @@ PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t cou
     const double* k = arguments.per_row(&k_number, &k_stride);
     const real* temperature = arguments.per_row(&temperature_number, &temperature_stride);
     real* y = arguments.address<real>();
-    real* residual = arguments.address<real>();
+    real* state = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
     const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
@@ -147,19 +148,34 @@ PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t cou
     if (!arguments.ok()) return nullptr;
     bool enough_memory;
     Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::sigmoid_topk(x, mask, k, k_stride, temperature, temperature_stride, y, residual, rows, n,
-                                       threads);
+    enough_memory = kernel(x, mask, k, k_stride, temperature, temperature_stride, y, state, rows, n, threads);
     Py_END_ALLOW_THREADS
     if (!enough_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
 PyObject* sigmoid_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return sigmoid_topk<float>("sigmoid_topk_f32", values, count);
+    return gated_topk<float>(khot::sigmoid_topk<float>, "sigmoid_topk_f32", values, count);
 }
 
 PyObject* sigmoid_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return sigmoid_topk<double>("sigmoid_topk_f64", values, count);
+    return gated_topk<double>(khot::sigmoid_topk<double>, "sigmoid_topk_f64", values, count);
+}
+
+PyObject* laplace_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<float>(khot::laplace_topk<float>, "laplace_topk_f32", values, count);
+}
+
+PyObject* laplace_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<double>(khot::laplace_topk<double>, "laplace_topk_f64", values, count);
+}
+
+PyObject* sparse_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<float>(khot::sparse_topk<float>, "sparse_topk_f32", values, count);
+}
+
+PyObject* sparse_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<double>(khot::sparse_topk<double>, "sparse_topk_f64", values, count);
 }
 
 template <typename real>
@@ -256,6 +272,10 @@ PyMethodDef methods[] = {
     {"gate_jacobian_f64", KHOT_FASTCALL(gate_jacobian_f64), METH_FASTCALL, nullptr},
     {"sigmoid_topk_f32", KHOT_FASTCALL(sigmoid_topk_f32), METH_FASTCALL, nullptr},
     {"sigmoid_topk_f64", KHOT_FASTCALL(sigmoid_topk_f64), METH_FASTCALL, nullptr},
+    {"laplace_topk_f32", KHOT_FASTCALL(laplace_topk_f32), METH_FASTCALL, nullptr},
+    {"laplace_topk_f64", KHOT_FASTCALL(laplace_topk_f64), METH_FASTCALL, nullptr},
+    {"sparse_topk_f32", KHOT_FASTCALL(sparse_topk_f32), METH_FASTCALL, nullptr},
+    {"sparse_topk_f64", KHOT_FASTCALL(sparse_topk_f64), METH_FASTCALL, nullptr},
     {"hard_topk_f32", KHOT_FASTCALL(hard_topk_f32), METH_FASTCALL, nullptr},
     {"hard_topk_f64", KHOT_FASTCALL(hard_topk_f64), METH_FASTCALL, nullptr},
     {"argsort_f32", KHOT_FASTCALL(argsort_f32), METH_FASTCALL, nullptr},

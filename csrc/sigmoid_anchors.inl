@@ -51,10 +51,11 @@ KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, i
 
 // The threshold of a Gaussian row with these sums of moments, for each row of a group whose open is 0; it becomes 1
 // where the standard deviation is below the limit, in units of τ. What a row gets depends on itself alone.
-static void anchors_from(const GroupSums<2>& s, const real* pivot, real share, real limit, Group<real>& group) {
+static void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
+                         Group<real>& group) {
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
-        const real mean = s.sums[0][r] * share, variance = s.sums[1][r] * share - mean * mean;
+        const real mean = sum[r] * share, variance = squares[r] * share - mean * mean;
         const real v = variance * group.rate[r] * group.rate[r];
         const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
         const real anchor = pivot[r] + (mean - widening * group.logit[r] / group.rate[r]);
@@ -65,18 +66,19 @@ static void anchors_from(const GroupSums<2>& s, const real* pivot, real share, r
 
 // Where to start in each row; open is 1 where that is good enough.
 static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
-    GroupSums<2> s;
+    vec lanes[2][GROUP];
+    real sums[2][GROUP] = {};
     real pivot[GROUP] = {};
     int wide = 0;
     for (int r = 0; r < rows; ++r) {
         pivot[r] = x[r * n];
-        const LaneMoments sums = sampled_moments(x + r * n, n);
-        s.lanes[0][r] = sums.sum;
-        s.lanes[1][r] = sums.squares;
+        const LaneMoments moments = sampled_moments(x + r * n, n);
+        lanes[0][r] = moments.sum;
+        lanes[1][r] = moments.squares;
     }
-    s.add_lanes(rows);
+    for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
     for (int r = 0; r < GROUP; ++r) group.open[r] = 0;
-    anchors_from(s, pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), group);
+    anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), group);
     for (int r = 0; r < rows; ++r) wide += group.open[r] == 0;
     if (wide == 0 || n > ROUGH) return;
     // A short row of which some scores are far away, or excluded: try again without them, from the middle one of
@@ -86,10 +88,10 @@ static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& gr
         const real *row = x + r * n, a = row[n / 4], b = row[n / 2], c = row[n - 1 - n / 4];
         const real low = a < b ? a : b, high = a < b ? b : a;
         pivot[r] = c < low ? low : (c < high ? c : high);
-        const LaneMoments sums = clipped_moments(row, pivot[r], real(WIDE) / group.rate[r], n);
-        s.lanes[0][r] = sums.sum;
-        s.lanes[1][r] = sums.squares;
+        const LaneMoments moments = clipped_moments(row, pivot[r], real(WIDE) / group.rate[r], n);
+        lanes[0][r] = moments.sum;
+        lanes[1][r] = moments.squares;
     }
-    s.add_lanes(rows);
-    anchors_from(s, pivot, real(1) / real(n), real(CLIPPED_WIDE), group);
+    for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
+    anchors_from(sums[0], sums[1], pivot, real(1) / real(n), real(CLIPPED_WIDE), group);
 }

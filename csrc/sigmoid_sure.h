@@ -36,30 +36,17 @@ double bracketed(double low, double high, double start, double extra_p, double e
     return std::exp(-e);
 }
 
-// `scratch` holds n reals. It fills row.y (and row.residual) completely.
+// `scratch` holds n reals. It fills row.y (and row.state) completely.
 template <typename real>
 void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
-    const real infinity = real(HUGE_VAL);
     const int64_t n = row.n;
     if (row.mask != nullptr) {
         apply_mask(row.x, row.mask, n, row.y);
         row.x = row.y;
     }
     const Census census = kernel.census(row.x, n);
+    if (settle(row, census, residual_of<real>)) return;
     const int64_t allowed = n - census.excluded;
-    if (census.nan > 0 || row.k != row.k) {
-        for (int64_t i = 0; i < n; ++i) fill(row, i, real(NAN));
-        return;
-    }
-    if (double(allowed) <= row.k) {
-        for (int64_t i = 0; i < n; ++i) fill(row, i, row.x[i] == -infinity ? real(0) : real(1));
-        return;
-    }
-    if (double(census.surely) >= row.k) {
-        const double share = census.surely > 0 && row.k > 0 ? row.k / double(census.surely) : 0;
-        for (int64_t i = 0; i < n; ++i) fill(row, i, row.x[i] == infinity ? real(share) : real(0));
-        return;
-    }
     // Excluded entries are smaller than all others, so the order statistics of the whole row serve.
     const int64_t ceiling = int64_t(std::ceil(row.k)), floor = int64_t(std::floor(row.k));
     real next;
@@ -71,16 +58,16 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double high = std::log(row.k) - std::log(double(floor) + 1 - row.k) + gap;
 
     kernel.exponentials(row.x, anchor, rate, row.y, n);
-    const Census at = kernel.counts_at_one(row.y, n);
-    const double strictly = double(at.above_one), weakly = double(at.above_one + at.at_one);
+    const AtOne at = kernel.counts_at_one(row.y, n);
+    const double strictly = double(at.above), weakly = double(at.above + at.equal);
     const bool ties_below = row.k - strictly <= weakly - row.k;
     const double excess = (ties_below ? strictly : weakly) - row.k;
     // Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
-    const double left = row.k - strictly, ties = double(at.at_one);
+    const double left = row.k - strictly, ties = double(at.equal);
     const double start = ties > 1 && left > 0.02 * ties && left < 0.98 * ties ? std::log(left / (ties - left)) : (low + high) / 2;
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
-    finish(kernel, row.y, row.residual, real(t), n);
+    finish(kernel, row.y, row.state, real(t), n);
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 // anchor at the ⌈k⌉-th largest score, and search within a bracket on a function that is nearly linear whatever
 // the scores are. The mathematics is in src/khot/relaxations/logistic_threshold.py, which does the same in torch
 // operations.
-#include <cstdlib>
-
 #include "kernels.h"
 #include "sigmoid_fast.h"
 #include "sigmoid_sure.h"
@@ -25,24 +23,6 @@ namespace {
 
 const SigmoidTable<float>& table(float) { return KHOT_PICK(f32::sigmoid_table); }
 const SigmoidTable<double>& table(double) { return KHOT_PICK(f64::sigmoid_table); }
-
-// Memory of one thread, taken when the first row needs it.
-template <typename real>
-class Scratch {
-public:
-    explicit Scratch(int64_t n) : n_(n) {}
-    ~Scratch() { std::free(memory_); }
-    Scratch(const Scratch&) = delete;
-
-    real* get() {  // or null
-        if (memory_ == nullptr) memory_ = static_cast<real*>(std::malloc(sizeof(real) * size_t(n_)));
-        return memory_;
-    }
-
-private:
-    int64_t n_;
-    real* memory_ = nullptr;
-};
 
 // Each of these leaves the weights of its rows complete, and is false when there was not enough memory.
 // Masked scores are written to where u, and then y, will stand.
@@ -70,7 +50,7 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
     const Parts parts(row.n);
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
         const int64_t at = parts.begin(begin), stop = parts.begin(end - 1) + parts.length(end - 1);
-        finish(kernel, row.y + at, row.residual == nullptr ? nullptr : row.residual + at, group.t[0], stop - at);
+        finish(kernel, row.y + at, row.state == nullptr ? nullptr : row.state + at, group.t[0], stop - at);
     });
     return true;
 }
@@ -88,7 +68,7 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
         if (first == begin || !all_alike) set_group(rows, first, count, group);
         const real* x = rows.x + first * n;
         real *u = rows.y + first * n, *spare = u;
-        real* residual = rows.residual == nullptr ? nullptr : rows.residual + first * n;
+        real* residual = rows.state == nullptr ? nullptr : rows.state + first * n;
         if (rows.mask != nullptr) {
             apply_mask(x, rows.mask + first * n, count * n, u);
             x = u;

@@ -1,6 +1,7 @@
 // Body of sigmoid_topk.cpp, compiled for each instruction set and type: see dispatch.h.
 
 #include "vector.inl"
+#include "blocks.inl"
 
 struct Gates {
     vec distance, count, slope, bend;
@@ -26,11 +27,6 @@ KHOT_INLINE void add_block(const Gates& sums, Sums& total) {
     total.slope += double(sum_of_lanes(sums.slope));
     total.bend += double(sum_of_lanes(sums.bend));
 }
-
-// The loops below go block by block, so that what one writes is in the nearest cache when the next reads it,
-// and so that sums in `real` stay short. `end` is the first element after the block.
-#define KHOT_BLOCKS(n) \
-    for (int64_t begin = 0, end; begin < n && (end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK, true); begin = end)
 
 // The sums over one block, at most SUM_BLOCK long.
 KHOT_INLINE Gates evaluate_block(const real* u, vec t, int64_t n) {
@@ -162,11 +158,6 @@ static void write_both(const real* u, real t, real* y, real* residual, int64_t n
     }
 }
 
-// Group arithmetic goes over arrays of GROUP elements, of which only some matter: one vector operation does it for
-// all rows.
-template <int WHAT>
-using GroupSums = RowSums<WHAT, GROUP>;
-
 #include "sigmoid_anchors.inl"
 
 static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group) {
@@ -177,17 +168,18 @@ static void start_rows(const real* x, real* u, int64_t n, const int* rows, int c
         }
         return;
     }
-    GroupSums<3> s;
+    vec lanes[3][GROUP];
+    real sums[3][GROUP] = {};
     for (int b = 0; b < count; ++b) {
         const int r = rows[b];
         const Powers powers = start_block(x + r * n, group.anchor[r], group.rate[r], u + r * n, n);
-        s.lanes[0][b] = powers.y1;
-        s.lanes[1][b] = powers.y2;
-        s.lanes[2][b] = powers.y3;
+        lanes[0][b] = powers.y1;
+        lanes[1][b] = powers.y2;
+        lanes[2][b] = powers.y3;
     }
-    s.add_lanes(count);
+    for (int what = 0; what < 3; ++what) sums_of_lanes(lanes[what], count, sums[what]);
     for (int b = 0; b < count; ++b) {
-        group.set_sums(rows[b], from_powers(double(s.sums[0][b]), double(s.sums[1][b]), double(s.sums[2][b])));
+        group.set_sums(rows[b], from_powers(double(sums[0][b]), double(sums[1][b]), double(sums[2][b])));
     }
 }
 
@@ -196,17 +188,18 @@ static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, 
         for (int b = 0; b < count; ++b) group.set_sums(rows[b], evaluate(u + rows[b] * n, group.t[rows[b]], n));
         return;
     }
-    GroupSums<4> s;
+    vec lanes[4][GROUP];
+    real sums[4][GROUP] = {};
     for (int b = 0; b < count; ++b) {
         const Gates gates = evaluate_block(u + rows[b] * n, all(group.t[rows[b]]), n);
-        s.lanes[0][b] = gates.count;
-        s.lanes[1][b] = gates.distance;
-        s.lanes[2][b] = gates.slope;
-        s.lanes[3][b] = gates.bend;
+        lanes[0][b] = gates.count;
+        lanes[1][b] = gates.distance;
+        lanes[2][b] = gates.slope;
+        lanes[3][b] = gates.bend;
     }
-    s.add_lanes(count);
+    for (int what = 0; what < 4; ++what) sums_of_lanes(lanes[what], count, sums[what]);
     for (int b = 0; b < count; ++b) {
-        group.set_sums(rows[b], {double(s.sums[0][b]), double(s.sums[1][b]), double(s.sums[2][b]), double(s.sums[3][b])});
+        group.set_sums(rows[b], {double(sums[0][b]), double(sums[1][b]), double(sums[2][b]), double(sums[3][b])});
     }
 }
 
@@ -234,28 +227,8 @@ static void halley_step(Group<real>& group) {
     }
 }
 
-static Census census(const real* u, int64_t n) {
-    // Counted in lanes of `bits`: 0 and −1 from comparisons, so the sums are negative counts.
-    Census total = {};
-    KHOT_BLOCKS(n) {
-        ivec excluded{}, surely{}, nan{};
-        for (int64_t i = begin; i < end; i += LANES) {
-            const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
-            excluded += v == -real(__builtin_inf());
-            surely += v == real(__builtin_inf());
-            nan += v != v;
-        }
-        for (int lane = 0; lane < LANES; ++lane) {
-            total.excluded -= excluded[lane];
-            total.surely -= surely[lane];
-            total.nan -= nan[lane];
-        }
-    }
-    return total;
-}
-
-static Census counts_at_one(const real* u, int64_t n) {
-    Census total = {};
+static AtOne counts_at_one(const real* u, int64_t n) {
+    AtOne total = {};
     KHOT_BLOCKS(n) {
         ivec above{}, equal{};
         for (int64_t i = begin; i < end; i += LANES) {
@@ -264,8 +237,8 @@ static Census counts_at_one(const real* u, int64_t n) {
             equal += v == 1;
         }
         for (int lane = 0; lane < LANES; ++lane) {
-            total.above_one -= above[lane];
-            total.at_one -= equal[lane];
+            total.above -= above[lane];
+            total.equal -= equal[lane];
         }
     }
     return total;

@@ -4,13 +4,11 @@
 #include <cmath>
 #include <cstdint>
 
+#include "rows.h"
 #include "threads.h"
 
 namespace khot {
 namespace {
-
-// Sums in `real` run over this many elements, and are then added up in double.
-constexpr int64_t SUM_BLOCK = 1024;
 
 // The start is estimated from at most this many elements of a row, in pieces spread over it.
 constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
@@ -68,8 +66,9 @@ struct SplitSums {
     double below[3], above[3];
 };
 
-struct Census {
-    int64_t excluded, surely, nan, above_one, at_one;
+// How many u are above and at 1.
+struct AtOne {
+    int64_t above, equal;
 };
 
 template <typename real>
@@ -84,67 +83,15 @@ struct SigmoidTable {
     void (*write_rows)(real* u, real* residual, int64_t n, int count, const Group<real>& group);
     void (*exponentials)(const real* x, real anchor, real rate, real* u, int64_t n);
     Census (*census)(const real* x, int64_t n);
-    Census (*counts_at_one)(const real* u, int64_t n);
+    AtOne (*counts_at_one)(const real* u, int64_t n);
     SplitSums (*evaluate_split)(const real* u, real t, bool ties_below, int64_t n);
     void (*write)(const real* u, real t, real* y, int64_t n);
     void (*write_both)(const real* u, real t, real* y, real* residual, int64_t n);
 };
 
-template <typename real>
-constexpr bool SINGLE = sizeof(real) == 4;
-
 // A step of Halley's method smaller than this leaves an error of rounding size: its cube.
 template <typename real>
 constexpr double CLOSE = SINGLE<real> ? 8e-3 : 8e-6;
-
-// 1/τ; it and its double are finite even for a subnormal τ, so that 0·rate is 0.
-template <typename real>
-real rate_of(real temperature) {
-    const real rate = 1 / temperature, largest = real(SINGLE<real> ? 1e38 : 1e307);
-    return rate < largest ? rate : largest;
-}
-
-// One row: its input, its budget and where its result goes.
-template <typename real>
-struct Row {
-    const real* x;
-    const unsigned char* mask;  // or null: 0 excludes
-    double k;
-    real rate;
-    real* y;
-    real* residual;  // or null
-    int64_t n;
-};
-
-// All rows.
-template <typename real>
-struct Rows {
-    const real* x;
-    const unsigned char* mask;
-    const double* k;
-    int64_t k_stride;
-    const real* temperature;
-    int64_t temperature_stride;
-    real* y;
-    real* residual;
-    int64_t n;
-
-    Row<real> operator[](int64_t r) const {
-        return {x + r * n,
-                mask == nullptr ? nullptr : mask + r * n,
-                k[r * k_stride],
-                rate_of(temperature[r * temperature_stride]),
-                y + r * n,
-                residual == nullptr ? nullptr : residual + r * n,
-                n};
-    }
-};
-
-// The scores of n entries, −inf where the mask excludes, into `to`.
-template <typename real>
-void apply_mask(const real* x, const unsigned char* mask, int64_t n, real* to) {
-    for (int64_t i = 0; i < n; ++i) to[i] = mask[i] ? x[i] : -real(HUGE_VAL);
-}
 
 // Turns n values u, in place, into weights; and gives their residuals, unless that is null.
 template <typename real>
@@ -154,12 +101,6 @@ void finish(const SigmoidTable<real>& kernel, real* y, real* residual, real t, i
     } else {
         kernel.write_both(y, t, y, residual, n);
     }
-}
-
-template <typename real>
-void fill(const Row<real>& row, int64_t i, real weight) {
-    row.y[i] = weight;
-    if (row.residual != nullptr) row.residual[i] = weight > real(0.5) ? weight - 1 : weight;
 }
 
 }  // namespace

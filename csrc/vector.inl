@@ -45,41 +45,31 @@ KHOT_INLINE real sum_of_lanes(vec v) {
     return a[0];
 }
 
-// The sum of the lanes of each of LANES vectors, as the lanes of one: a transposition that adds on its way.
-template <int STEP>
-KHOT_INLINE void add_pairs(vec* v) {
+// Of LANES vectors, those `step` apart: the sums of their pairs of lanes, `step` apart too, in the first of them.
+KHOT_INLINE void add_pairs(vec* v, int step) {
     static const bits COUNT[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     ivec lane;
     __builtin_memcpy(&lane, COUNT, sizeof lane);
-    const ivec first = (lane & STEP) != 0 ? lane + (LANES - STEP) : lane;  // from the second vector: + LANES
-    for (int r = 0; r < LANES; r += 2 * STEP) {
-        const vec a = v[r], b = v[r + STEP];
-        v[r] = __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, first + STEP);
+    const ivec first = (lane & step) != 0 ? lane + (LANES - step) : lane;  // from the second vector: + LANES
+    for (int r = 0; r < LANES; r += 2 * step) {
+        const vec a = v[r], b = v[r + step];
+        v[r] = __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, first + step);
     }
 }
 
-KHOT_INLINE vec sums_of_lanes(const vec* v) {
-    vec s[LANES];
-    for (int r = 0; r < LANES; ++r) s[r] = v[r];
-    if (LANES > 1) add_pairs<1>(s);
-    if (LANES > 2) add_pairs<2>(s);
-    if (LANES > 4) add_pairs<4>(s);
-    if (LANES > 8) add_pairs<8>(s);
-    return s[0];
-}
-
-// WHAT sums for each of some rows. A row leaves its sums in lanes; then those of all rows are added at once.
-template <int WHAT, int ROWS>
-struct RowSums {
-    vec lanes[WHAT][ROWS];
-    real sums[WHAT][ROWS] = {};
-
-    __attribute__((always_inline)) void add_lanes(int rows) {
-        for (int what = 0; what < WHAT; ++what) {
-            for (int r = 0; r < rows; r += LANES) store(sums[what] + r, sums_of_lanes(lanes[what] + r));
-        }
+// The sum of the lanes of each of `count` vectors (a multiple of LANES is read and written): a transposition that
+// adds on its way, so that many rows cost little more than one.
+KHOT_INLINE void sums_of_lanes(const vec* v, int count, real* sums) {
+    for (int first = 0; first < count; first += LANES) {
+        vec s[LANES];
+        for (int r = 0; r < LANES; ++r) s[r] = v[first + r];
+        if (LANES > 1) add_pairs(s, 1);
+        if (LANES > 2) add_pairs(s, 2);
+        if (LANES > 4) add_pairs(s, 4);
+        if (LANES > 8) add_pairs(s, 8);
+        store(sums + first, s[0]);
     }
-};
+}
 
 // exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
 // of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.

@@ -7,15 +7,21 @@ first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import Native, native
 
-__all__ = ["argsort", "gate_jacobian", "hard_topk", "sigmoid_topk", "usable"]
+__all__ = ["GateKind", "argsort", "gate_jacobian", "gated_topk", "hard_topk", "usable"]
 
 _DTYPES = (torch.float32, torch.float64)
+
+GateKind = Literal["logistic", "laplace", "sparse"]
+_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2}  # as in csrc/kernels.h
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -26,25 +32,28 @@ def usable(*tensors: Tensor) -> bool:
     return is_plain(*tensors) and native() is not None and all(t.dtype in _DTYPES for t in tensors)
 
 
-def sigmoid_topk(
+def gated_topk(
+    gate: GateKind,
     x: Tensor,
     k: float | Tensor,
     temperature: float | Tensor,
     mask: Tensor | None = None,
     *,
-    residual: bool = False,
+    state: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    r"""The weights :math:`y_i = \sigma((x_i + c)/\tau)` with sum k, of each row.
+    r"""The weights :math:`y_i = F((x_i + c)/\tau)` with sum k, of each row.
 
     Args:
+        gate: F.
         x: scores, float32 or float64, shape (..., n); −inf excludes, +inf surely selects.
         k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
-        residual: also give the signed distance of each weight to the nearer of 0 and 1.
+        state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
+            0 and 1; for the sparse gate the weights again.
 
     Returns:
-        y of the shape of x, and the residuals or None; contiguous, without a graph.
+        y of the shape of x, and the state or None; contiguous, without a graph.
     """
     library = _library()
     _check("x", x)
@@ -56,8 +65,8 @@ def sigmoid_topk(
     if mask is not None:
         mask = mask.expand(shape).contiguous()
     y = torch.empty_like(x)  # contiguous like its model, and half the price of empty(shape)
-    distance = torch.empty_like(x) if residual else None
-    kernel = library.sigmoid_topk_f32 if dtype == torch.float32 else library.sigmoid_topk_f64
+    saved = torch.empty_like(x) if state else None
+    kernel = _gated_kernel(library, gate, dtype == torch.float32)
     n = shape[-1]
     kernel(
         x.data_ptr(),
@@ -65,49 +74,62 @@ def sigmoid_topk(
         _number_or_address(k),
         _number_or_address(temperature),
         y.data_ptr(),
-        0 if distance is None else distance.data_ptr(),
+        0 if saved is None else saved.data_ptr(),
         x.numel() // n if n else 0,
         n,
         torch.get_num_threads(),
     )
-    return y, distance
+    return y, saved
 
 
-def gate_jacobian(residual: Tensor, grad: Tensor, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
+def _gated_kernel(library: Native, gate: GateKind, single: bool) -> Callable[..., None]:
+    if gate == "logistic":
+        return library.sigmoid_topk_f32 if single else library.sigmoid_topk_f64
+    if gate == "laplace":
+        return library.laplace_topk_f32 if single else library.laplace_topk_f64
+    return library.sparse_topk_f32 if single else library.sparse_topk_f64
+
+
+def gate_jacobian(
+    state: Tensor, grad: Tensor, temperature: float | Tensor, gate: GateKind = "logistic"
+) -> tuple[Tensor, Tensor]:
     r"""The Jacobian of a gated top-k times a vector, and the weighted mean in it.
 
-    .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j},
-              \qquad w = |r| (1 - |r|)
+    .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j}
+
+    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, and for the sparse gate 1 where
+    0 < r < 1 and 0 elsewhere.
 
     An entry with w = 0 takes no part in m and gets exactly 0, even where g is not finite; a row with no
     weight at all has m = 0.
 
     Args:
-        residual: r, the signed distance of the weights to the nearer of 0 and 1, shape (..., n); the
-            weights themselves will do where 1 − y has digits enough.
+        state: r, from `gated_topk`, shape (..., n).
         grad: g, of the same shape and type.
         temperature: τ, a number or broadcastable to (..., 1).
+        gate: F.
 
     Returns:
         out of shape (..., n) and m of shape (..., 1), contiguous, without a graph.
     """
     library = _library()
-    _check("residual", residual)
-    dtype, shape = residual.dtype, residual.shape
+    _check("state", state)
+    dtype, shape = state.dtype, state.shape
     if grad.shape != shape or grad.dtype != dtype or not grad.is_cpu:
         raise ValueError(
-            f"grad must be like residual, {dtype} of shape {tuple(shape)} on the CPU, "
+            f"grad must be like state, {dtype} of shape {tuple(shape)} on the CPU, "
             f"got {grad.dtype} of shape {tuple(grad.shape)} on {grad.device}"
         )
     row_shape = (*shape[:-1], 1)
     # The names keep these alive until the kernel is done with their memory.
     temperature = _per_row("temperature", temperature, row_shape, dtype)
-    residual, grad = _memory(residual), _memory(grad)
-    out = torch.empty_like(residual)
-    mean = residual.new_empty(row_shape)
+    state, grad = _memory(state), _memory(grad)
+    out = torch.empty_like(state)
+    mean = state.new_empty(row_shape)
     kernel = library.gate_jacobian_f32 if dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
-        residual.data_ptr(),
+        _GATES[gate],
+        state.data_ptr(),
         grad.data_ptr(),
         _number_or_address(temperature),
         out.data_ptr(),

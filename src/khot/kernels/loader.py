@@ -23,7 +23,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 2
+ABI = 3
 
 
 class Native(Protocol):
@@ -34,6 +34,10 @@ class Native(Protocol):
     gate_jacobian_f64: Callable[..., None]
     sigmoid_topk_f32: Callable[..., None]
     sigmoid_topk_f64: Callable[..., None]
+    laplace_topk_f32: Callable[..., None]
+    laplace_topk_f64: Callable[..., None]
+    sparse_topk_f32: Callable[..., None]
+    sparse_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
     argsort_f32: Callable[..., None]

@@ -1,5 +1,5 @@
 """One thin ``torch.nn.Module`` per operator."""
 
-from khot.nn.sigmoid import SigmoidTopK
+from khot.nn.threshold import LaplaceTopK, NormalTopK, SigmoidTopK, SparseTopK
 
-__all__ = ["SigmoidTopK"]
+__all__ = ["LaplaceTopK", "NormalTopK", "SigmoidTopK", "SparseTopK"]

@@ -223,11 +223,11 @@ def test_result_has_no_graph():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (lambda r, g, t: (r.half(), g, t), TypeError, "residual must be float32 or float64"),
+        (lambda r, g, t: (r.half(), g, t), TypeError, "state must be float32 or float64"),
         (lambda r, g, t: (r[0, 0], g, t), ValueError, "at least one dimension"),
-        (lambda r, g, t: (r, g[:, 1:], t), ValueError, "grad must be like residual"),
-        (lambda r, g, t: (r, g.double(), t), ValueError, "grad must be like residual"),
-        (lambda r, g, t: (r, g.to("meta"), t), ValueError, "grad must be like residual"),
+        (lambda r, g, t: (r, g[:, 1:], t), ValueError, "grad must be like state"),
+        (lambda r, g, t: (r, g.double(), t), ValueError, "grad must be like state"),
+        (lambda r, g, t: (r, g.to("meta"), t), ValueError, "grad must be like state"),
         (lambda r, g, t: (r, g, torch.ones(5, 1)), ValueError, "temperature must broadcast"),
         (lambda r, g, t: (r, g, torch.ones(6)), ValueError, "temperature must broadcast"),
     ],
@@ -249,7 +249,8 @@ def test_wrong_inputs_are_named(change, error, message):
         ({"rows": 2**40, "n": 2**40}, OverflowError, "overflows"),
         ({"rows": 2**62, "n": 1}, OverflowError, "overflows"),
         ({"n": 2**70}, OverflowError, "too (large|big)"),
-        ({"residual": 0}, ValueError, "residual must not be a null address"),
+        ({"gate": 3}, ValueError, "gate must be from 0 to 2"),
+        ({"state": 0}, ValueError, "state must not be a null address"),
         ({"grad": 0}, ValueError, "grad must not be a null address"),
         ({"out": 0}, ValueError, "out must not be a null address"),
         ({"temperature": 0}, ValueError, "temperature must not be a null address"),
@@ -263,13 +264,13 @@ def test_module_checks_what_it_can(library, name, change, error, message):
     memory = torch.ones(5, 3, dtype=torch.float64)
     pointers = dict(
         zip(
-            ("residual", "grad", "temperature", "out", "mean"),
+            ("state", "grad", "temperature", "out", "mean"),
             (row.data_ptr() for row in memory),
             strict=True,
         )
     )
-    order = ("residual", "grad", "temperature", "out", "mean", "rows", "n", "threads")
-    arguments = {**pointers, "rows": 1, "n": 3, "threads": 1, **change}
+    order = ("gate", "state", "grad", "temperature", "out", "mean", "rows", "n", "threads")
+    arguments = {"gate": 0, **pointers, "rows": 1, "n": 3, "threads": 1, **change}
     kernel = getattr(library, name)
     if error is None:
         assert kernel(*(arguments[key] for key in order)) is None
@@ -279,5 +280,5 @@ def test_module_checks_what_it_can(library, name, change, error, message):
 
 
 def test_module_counts_its_arguments(library):
-    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 8 arguments, got 2"):
+    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 9 arguments, got 2"):
         library.gate_jacobian_f32(0, 0)

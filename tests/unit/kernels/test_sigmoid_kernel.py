@@ -83,9 +83,9 @@ def test_equals_truth(case, dtype):
     shape, k, scale, temperature = CASES[case]
     x = gaussian(shape, dtype, scale=scale)
     before = x.clone()
-    y, residual = cpu.sigmoid_topk(x, k, temperature, residual=True)
+    y, residual = cpu.gated_topk("logistic", x, k, temperature, state=True)
     assert_true(y, residual, x, k, temperature)
-    assert torch.equal(cpu.sigmoid_topk(x, k, temperature)[0], y)
+    assert torch.equal(cpu.gated_topk("logistic", x, k, temperature)[0], y)
     assert torch.equal(x, before)
 
 
@@ -102,7 +102,7 @@ def test_hostile_rows(make, dtype):
         "sorted": x.sort(-1, descending=True).values,
     }[make].to(dtype)
     for k in (1, 3.5, 350, 699):
-        y, residual = cpu.sigmoid_topk(x, k, 1.0, residual=True)
+        y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
         assert_true(y, residual, x, k)
 
 
@@ -113,10 +113,10 @@ def test_budget_and_temperature_per_row(n, dtype):
     x = gaussian((7, n), dtype)
     k = torch.tensor([1.0, 2.5, n - 1.0, n / 2, 3.0, n - 0.5, 0.25], dtype=torch.float64)
     temperature = torch.tensor([1.0, 0.1, 3.0, 0.5, 20.0, 1.0, 1.0], dtype=dtype)
-    y, residual = cpu.sigmoid_topk(x, k.unsqueeze(-1), temperature.unsqueeze(-1), residual=True)
+    y, residual = cpu.gated_topk("logistic", x, k.unsqueeze(-1), temperature.unsqueeze(-1), state=True)
     assert_true(y, residual, x, k.numpy(), temperature.double().numpy())
     for r in range(7):
-        alone, _ = cpu.sigmoid_topk(x[r : r + 1], float(k[r]), float(temperature[r]))
+        alone, _ = cpu.gated_topk("logistic", x[r : r + 1], float(k[r]), float(temperature[r]))
         assert torch.equal(alone[0], y[r])
 
 
@@ -131,10 +131,10 @@ def test_far_scores_disturb_neither_their_row_nor_its_neighbours(n, dtype):
     x[18, : n // 2] -= 50
     x = x.to(dtype)
     k = n // 8
-    y, residual = cpu.sigmoid_topk(x, k, 1.0, residual=True)
+    y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
     assert_true(y, residual, x, k)
     for r in range(19):
-        alone, _ = cpu.sigmoid_topk(x[r : r + 1], k, 1.0)
+        alone, _ = cpu.gated_topk("logistic", x[r : r + 1], k, 1.0)
         assert torch.equal(alone[0], y[r])
 
 
@@ -144,8 +144,8 @@ def test_far_scores_disturb_neither_their_row_nor_its_neighbours(n, dtype):
 def test_mask_is_as_if_the_entries_were_not_there(n, dtype):
     x = gaussian((4, n), dtype)
     mask = torch.rand(4, n, generator=torch.Generator().manual_seed(1)) < 0.7
-    y, residual = cpu.sigmoid_topk(x, 5, 1.0, mask, residual=True)
-    by_inf, _ = cpu.sigmoid_topk(x.masked_fill(~mask, -INF), 5, 1.0)
+    y, residual = cpu.gated_topk("logistic", x, 5, 1.0, mask, state=True)
+    by_inf, _ = cpu.gated_topk("logistic", x.masked_fill(~mask, -INF), 5, 1.0)
     assert torch.equal(y, by_inf)
     assert (y[~mask] == 0).all()
     assert (residual[~mask] == 0).all()
@@ -172,7 +172,7 @@ def test_mask_is_as_if_the_entries_were_not_there(n, dtype):
     ],
 )
 def test_known_answers_at_the_edges(row, k, expected, dtype):
-    y, residual = cpu.sigmoid_topk(torch.tensor([row], dtype=dtype), k, 1.0, residual=True)
+    y, residual = cpu.gated_topk("logistic", torch.tensor([row], dtype=dtype), k, 1.0, state=True)
     right = torch.tensor([expected], dtype=dtype)
     torch.testing.assert_close(y, right, rtol=4 * torch.finfo(dtype).eps, atol=0)
     assert ((y == 0) == (right == 0)).all()
@@ -184,9 +184,9 @@ def test_known_answers_at_the_edges(row, k, expected, dtype):
 @pytest.mark.parametrize("n", [5, 200, 40_000])
 def test_nan_stays_in_its_row(n, dtype):
     x = gaussian((3, n), dtype)
-    expected, _ = cpu.sigmoid_topk(x, 2, 1.0)
+    expected, _ = cpu.gated_topk("logistic", x, 2, 1.0)
     x[1, n // 2] = float("nan")
-    y, residual = cpu.sigmoid_topk(x, 2, 1.0, residual=True)
+    y, residual = cpu.gated_topk("logistic", x, 2, 1.0, state=True)
     assert y[1].isnan().all()
     assert residual[1].isnan().all()
     assert torch.equal(y[[0, 2]], expected[[0, 2]])
@@ -194,13 +194,13 @@ def test_nan_stays_in_its_row(n, dtype):
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
 def test_nothing_to_do(shape):
-    y, residual = cpu.sigmoid_topk(torch.empty(shape), 0.0, 1.0, residual=True)
+    y, residual = cpu.gated_topk("logistic", torch.empty(shape), 0.0, 1.0, state=True)
     assert y.shape == residual.shape == shape
 
 
 def test_smallest_temperature():
     x = torch.tensor([[1.0, 3.0, 2.0, 3.0]])
-    y, _ = cpu.sigmoid_topk(x, 1, 1e-45)
+    y, _ = cpu.gated_topk("logistic", x, 1, 1e-45)
     assert y.tolist() == [[0.0, 0.5, 0.0, 0.5]]
 
 
@@ -211,7 +211,7 @@ def test_thread_count_does_not_change_a_bit(shape, dtype):
     results = []
     for count in (1, 2, 5):
         torch.set_num_threads(count)
-        results.append(cpu.sigmoid_topk(x, 7, 1.0)[0])
+        results.append(cpu.gated_topk("logistic", x, 7, 1.0)[0])
     assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
@@ -228,7 +228,7 @@ def test_every_instruction_set(isa, run_python, tmp_path):
 import torch
 from khot.kernels import cpu, loader
 problems = torch.load({str(tmp_path / "problems.pt")!r}, weights_only=True)
-results = {{key: cpu.sigmoid_topk(*inputs, residual=True) for key, inputs in problems.items()}}
+results = {{key: cpu.gated_topk("logistic", *inputs, state=True) for key, inputs in problems.items()}}
 torch.save(results, {str(tmp_path / "results.pt")!r})
 print(loader.status().isa)
 """
@@ -241,10 +241,10 @@ print(loader.status().isa)
 def test_forked_child_does_not_wait_for_its_parents_threads():
     torch.set_num_threads(2)
     x = gaussian((4, 100_003), torch.float32)
-    expected, _ = cpu.sigmoid_topk(x, 9, 1.0)
+    expected, _ = cpu.gated_topk("logistic", x, 9, 1.0)
 
     def in_child():
-        raise SystemExit(0 if np.array_equal(cpu.sigmoid_topk(x, 9, 1.0)[0].numpy(), expected.numpy()) else 1)
+        raise SystemExit(0 if np.array_equal(cpu.gated_topk("logistic", x, 9, 1.0)[0].numpy(), expected.numpy()) else 1)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking a threaded process is the test
@@ -262,9 +262,9 @@ def test_forked_child_does_not_wait_for_its_parents_threads():
 def test_concurrent_python_threads():
     torch.set_num_threads(2)
     problems = [gaussian((30, 1000), torch.float32, seed) for seed in range(8)]
-    expected = [cpu.sigmoid_topk(x, 9, 1.0)[0] for x in problems]
+    expected = [cpu.gated_topk("logistic", x, 9, 1.0)[0] for x in problems]
     with ThreadPoolExecutor(4) as pool:
-        runs = pool.map(lambda x: [cpu.sigmoid_topk(x, 9, 1.0)[0] for _ in range(20)], problems)
+        runs = pool.map(lambda x: [cpu.gated_topk("logistic", x, 9, 1.0)[0] for _ in range(20)], problems)
         for outs, right in zip(runs, expected, strict=True):
             assert all(torch.equal(out, right) for out in outs)
 
@@ -272,9 +272,9 @@ def test_concurrent_python_threads():
 @pytest.mark.parametrize("k", [1, 1000, 500_000, 999_999])
 def test_a_million_in_float32(k):
     x = gaussian((1, 1_000_000), torch.float32)
-    y, residual = cpu.sigmoid_topk(x, k, 1.0, residual=True)
+    y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
     assert abs(y.double().sum().item() - k) <= 1e-5 * k
-    exact, exact_residual = cpu.sigmoid_topk(x.double(), k, 1.0, residual=True)  # itself tested above
+    exact, exact_residual = cpu.gated_topk("logistic", x.double(), k, 1.0, state=True)  # itself tested above
     assert (
         (y - exact).abs() <= 4 * torch.finfo(torch.float32).eps * (exact + 20 * exact * (1 - exact))
     ).all()

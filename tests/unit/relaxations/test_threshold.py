@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from khot.relaxations import logistic_threshold
+from khot.relaxations import threshold
+from khot.relaxations.gates import LOGISTIC
 
 N, ROWS, CHECKED = 12, 3200, 20
 
@@ -50,7 +51,7 @@ def problems(dtype: torch.dtype) -> Iterator[tuple[str, Tensor, Tensor]]:
 
 
 def logits(x: Tensor, k: Tensor) -> Tensor:
-    z, offset, _, _ = logistic_threshold.solve(x, k, torch.ones_like(k), None)
+    z, offset, _, _ = threshold.solve(LOGISTIC, x, k, torch.ones_like(k), None)
     return (z + offset).double()
 
 
@@ -81,14 +82,14 @@ def error(a: Tensor, reference: Tensor, dtype: torch.dtype) -> float:
 
 def after(steps: int, x: Tensor, k: Tensor) -> Tensor:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(logistic_threshold, "_STEPS", {x.dtype: steps})
+        patch.setattr(type(LOGISTIC), "steps", (steps, steps))
         return logits(x, k)
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["may stop early", "all steps"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_steps_suffice(dtype, early, monkeypatch):
-    monkeypatch.setattr(logistic_threshold, "is_plain", lambda *tensors: early)
+    monkeypatch.setattr(threshold, "is_plain", lambda *tensors: early)
     for name, x, k in problems(dtype):
         a, truth = logits(x, k), torch.from_numpy(logits_by_bisection(x[:CHECKED], k[:CHECKED]))
         assert error(a[:CHECKED], truth, dtype) <= 4, name

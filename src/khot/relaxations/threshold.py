@@ -1,18 +1,23 @@
-"""The threshold of sigmoid top-k: the root of Σ σ((xᵢ + c)/τ) = k, for every finite input.
+"""The threshold of the family: the root of Σ F((xᵢ + c)/τ) = k, for every gate F and every finite input.
 
 One float cannot hold c for large scores (three ties at 1e30 and k = 1 would sum to 1.5), so the row
 is anchored at one of its own values, m = x₍⌈k⌉₎, and the unknown is the *offset* e of
-z = (x − m)/τ:  y = σ(z + e).
+z = (x − m)/τ:  y = F(z + e).
 
 Split the row at the anchor into those below (z < 0) and those above. With
 
-    P = Σ_below σ(z + e) + (N − k)₊,   Q = Σ_above σ(−z − e) + (k − N)₊,   N = #above,
+    P = Σ_below F(z + e) + (N − k)₊,   Q = Σ_above (1 − F(z + e)) + (k − N)₊,   N = #above,
 
 Σy = k exactly when P = Q. Both are sums of small non-negative terms, none of which cancels against
 k, so the root has full relative accuracy when y is nearly hard, when k → 0 and when k → n. And
-h = log P − log Q is increasing in e, linear in each of those limits: Halley's method on h, started at
-the middle of a bracket that is tight to log n, takes 2–3 steps on ordinary rows. A step that leaves
-the bracket becomes a bisection. The number of steps is fixed, so that the solver can be traced.
+h = log P − log Q is increasing in e, nearly linear in each of those limits if F has exponential tails:
+Halley's method on h, started at the middle of a tight bracket, takes 2–3 steps on ordinary rows. A gate
+whose tails reach 0 is solved by Newton's method on P − Q instead. A step that leaves the bracket becomes
+a bisection. The number of steps is fixed, so that the solver can be traced.
+
+The bracket, for any F and in units of τ around the anchor, with g = (x₍⌈k⌉₎ − x₍⌊k⌋₊₁₎)/τ:
+
+    F⁻¹((k − ⌈k⌉ + 1)/(n − ⌈k⌉ + 1))  ≤  e  ≤  F⁻¹(k/(⌊k⌋ + 1)) + g.
 """
 
 from __future__ import annotations
@@ -23,27 +28,25 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
+from khot.relaxations.gates import Gate
 
-__all__ = ["residual_of", "solve"]
-
-# Adversarial rows need up to 8 (tests/unit/relaxations/test_logistic_threshold*.py); the rest is margin.
-_STEPS = {torch.float32: 10, torch.float64: 14}
-_FAR = 1e4  # beyond this distance from the anchor, in units of τ, a weight is 0 or 1
+__all__ = ["solve"]
 
 
 def solve(
-    x: Tensor, k: Tensor, temperature: Tensor, order: int | None
+    gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, order: int | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Solve every row of ``x`` (…, n) for budgets ``k`` (…, 1).
 
     Args:
+        gate: F.
         x: float32 or float64 scores, −inf where excluded.
         k: budgets.
         temperature: > 0, (…, 1).
         order: how many of the largest scores matter, if k is one number for all rows.
 
     Returns:
-        ``z`` and ``offset``, so that y = σ(z + offset); ``settled``, True where the answer needs no
+        ``z`` and ``offset``, so that y = F(z + offset); ``settled``, True where the answer needs no
         root; and ``fixed``, the weights there: all of a row with k or fewer allowed entries or with
         k or more at +inf, and the infinite entries of any other row.
     """
@@ -66,12 +69,13 @@ def solve(
     is_open = ~(saturated | crowded)
     anchor, next_best = torch.where(is_open, anchor, 0.0), torch.where(is_open, next_best, 0.0)
 
-    z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-_FAR, _FAR))
-    gap = _difference(anchor, next_best, temperature).clamp(0, _FAR)
+    z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-gate.far, gate.far))
+    gap = _difference(anchor, next_best, temperature).clamp(0, gate.far)
     k, n_finite = torch.where(is_open, k - n_surely, 0.0), n_allowed - n_surely
-    low = (k - (k.ceil() - 1)).log() - (n_finite - k).log()
-    high = k.log() - (k.floor() + 1 - k).log() + gap
-    return z, _offset(z, ~settled, k, low, high), settled, fixed
+    others, rest = n_finite - k.ceil() + 1, k.floor() + 1
+    low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
+    high = gate.quantile(k / rest, (rest - k) / rest) + gap
+    return z, _offset(gate, z, ~settled, k, low, high), settled, fixed
 
 
 def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
@@ -79,42 +83,44 @@ def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
     return (a / 2 - b / 2) / (temperature / 2)
 
 
-def residual_of(y: Tensor) -> Tensor:
-    """The signed distance of ``y`` to the nearer of 0 and 1."""
-    return torch.where(y > 0.5, y - 1, y)
-
-
-def _offset(z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     above, excess, share = _split(z, active, k)
-    sign = torch.where(above, -1.0, 1.0).to(z.dtype)
     in_p, in_q = (active & ~above).to(z.dtype), above.to(z.dtype)
     extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
     may_stop_early = is_plain(z)
-    close = 0.1 * torch.finfo(z.dtype).eps ** (1 / 3)  # the step after this one is exact: cubic
+    close = 0.1 * torch.finfo(z.dtype).eps ** (1 / gate.order)  # the step after this one is exact
 
     # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
-    e = torch.where(share > 0, share.log() - (1 - share).log(), (low + high) / 2)
+    e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
     e = torch.minimum(torch.maximum(e, low), high)
     low, high = low - 1, high + 1  # the root can lie on the edge, and rounding just beyond it
-    f = torch.zeros_like(e)
-    for _ in range(_STEPS[z.dtype]):
-        p = torch.sigmoid(sign * (z + e))
-        p1 = p * (1 - p)
-        p2 = p1 * (1 - 2 * p)
+    f, last_step = torch.zeros_like(e), 2 * (high - low)
+    for _ in range(gate.steps[z.dtype == torch.float64]):
+        p, p1, p2 = gate.distance(z + e, above)
         big_p, big_q = _sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q
         f = big_p - big_q
-        h = big_p.log() - big_q.log()
-        slope_p, slope_q = _sum(p1, in_p) / big_p, _sum(p1, in_q) / big_q
+        slope_p, slope_q = _sum(p1, in_p), _sum(p1, in_q)
+        if gate.logarithmic:
+            h = big_p.log() - big_q.log()
+            slope_p, slope_q = slope_p / big_p, slope_q / big_q
+            bend = slope_q.square() - slope_p.square()
+            if p2 is not None:
+                bend = bend + _sum(p2, in_p) / big_p - _sum(p2, in_q) / big_q
+        else:
+            h, bend = f, torch.zeros_like(f)
         slope = slope_p + slope_q
-        bend = _sum(p2, in_p) / big_p - _sum(p2, in_q) / big_q - slope_p.square() + slope_q.square()
 
         low = torch.where(f < 0, torch.maximum(low, e), low)
         high = torch.where(f > 0, torch.minimum(high, e), high)
         curved = 2 * slope.square() - h * bend
         step = torch.where(curved > 0, 2 * h * slope / curved, h / slope)
         proposal = e - step
-        inside = (proposal >= low) & (proposal <= high)
-        e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
+        inside = ((proposal > low) & (proposal < high)) | (proposal == e)
+        if gate.order == 2:  # steps must shrink: between two pieces of F they may go to and fro
+            inside = inside & (step.abs() <= (last_step / 2).clamp_min(close))
+        middle = (low + high) / 2
+        last_step = torch.where(inside, step.abs(), (high - low) / 2)
+        e = torch.where(f == 0, e, torch.where(inside, proposal, middle))
         if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close)) | ~(f == f)).all()):
             break
     return torch.where(f.isnan(), f, e)  # a NaN score makes its whole row NaN, as softmax does

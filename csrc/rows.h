@@ -1,0 +1,119 @@
+// Rows of scores with their budgets, for the kernels of the threshold family, and those rows that need no root.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+namespace khot {
+namespace {
+
+// Sums in `real` run over this many elements, and are then added up in double.
+constexpr int64_t SUM_BLOCK = 1024;
+
+template <typename real>
+constexpr bool SINGLE = sizeof(real) == 4;
+
+// 1/τ; it and its double are finite even for a subnormal τ, so that 0·rate is 0.
+template <typename real>
+real rate_of(real temperature) {
+    const real rate = 1 / temperature, largest = real(SINGLE<real> ? 1e38 : 1e307);
+    return rate < largest ? rate : largest;
+}
+
+// One row: its input, its budget and where its result goes.
+template <typename real>
+struct Row {
+    const real* x;
+    const unsigned char* mask;  // or null: 0 excludes
+    double k;
+    real rate;
+    real* y;
+    real* state;  // or null: see gate_jacobian.cpp
+    int64_t n;
+};
+
+// All rows.
+template <typename real>
+struct Rows {
+    const real* x;
+    const unsigned char* mask;
+    const double* k;
+    int64_t k_stride;
+    const real* temperature;
+    int64_t temperature_stride;
+    real* y;
+    real* state;
+    int64_t n;
+
+    Row<real> operator[](int64_t r) const {
+        return {x + r * n,
+                mask == nullptr ? nullptr : mask + r * n,
+                k[r * k_stride],
+                rate_of(temperature[r * temperature_stride]),
+                y + r * n,
+                state == nullptr ? nullptr : state + r * n,
+                n};
+    }
+};
+
+// The scores of n entries, −inf where the mask excludes, into `to`.
+template <typename real>
+void apply_mask(const real* x, const unsigned char* mask, int64_t n, real* to) {
+    for (int64_t i = 0; i < n; ++i) to[i] = mask[i] ? x[i] : -real(HUGE_VAL);
+}
+
+// What is not finite in a row.
+struct Census {
+    int64_t excluded, surely, nan;  // −inf, +inf, NaN
+};
+
+// Memory of one thread, taken when the first row needs it.
+template <typename real>
+class Scratch {
+public:
+    explicit Scratch(int64_t n) : n_(n) {}
+    ~Scratch() { std::free(memory_); }
+    Scratch(const Scratch&) = delete;
+
+    real* get() {  // or null
+        if (memory_ == nullptr) memory_ = static_cast<real*>(std::malloc(sizeof(real) * size_t(n_)));
+        return memory_;
+    }
+
+private:
+    int64_t n_;
+    real* memory_ = nullptr;
+};
+
+// Fills the weights of a row that needs no root: with a NaN, with k or fewer allowed entries, or with k or more at
+// +inf. state_of(weight) is what goes to the state. False if it does need one.
+template <typename real, typename StateOf>
+bool settle(const Row<real>& row, const Census& census, const StateOf& state_of) {
+    const real infinity = real(HUGE_VAL);
+    const auto fill = [&](int64_t i, real weight) {
+        row.y[i] = weight;
+        if (row.state != nullptr) row.state[i] = state_of(weight);
+    };
+    const int64_t n = row.n, allowed = n - census.excluded;
+    if (census.nan > 0 || row.k != row.k) {
+        for (int64_t i = 0; i < n; ++i) fill(i, real(NAN));
+    } else if (double(allowed) <= row.k) {
+        for (int64_t i = 0; i < n; ++i) fill(i, row.x[i] == -infinity ? real(0) : real(1));
+    } else if (double(census.surely) >= row.k) {
+        const double share = census.surely > 0 && row.k > 0 ? row.k / double(census.surely) : 0;
+        for (int64_t i = 0; i < n; ++i) fill(i, row.x[i] == infinity ? real(share) : real(0));
+    } else {
+        return false;
+    }
+    return true;
+}
+
+// The signed distance of a weight to the nearer of 0 and 1.
+template <typename real>
+real residual_of(real weight) {
+    return weight > real(0.5) ? weight - 1 : weight;
+}
+
+}  // namespace
+}  // namespace khot

@@ -1,0 +1,218 @@
+// Laplace and sparse top-k: y_i = F(z_i + e) with z = (x − anchor)/τ and e such that Σ y = k.
+//
+//     Laplace    F(a) = exp(a)/2 for a < 0, 1 − exp(−a)/2 above
+//     sparse     F(a) = a clamped to [0, 1]: the Euclidean projection on the capped simplex
+//
+// Both are solved piece by piece: as long as no entry changes its side of a corner of F, the sum is a function of e
+// with three coefficients (the tails below), whose root is a formula. One pass gives the coefficients at e, the
+// formula the next e; when it no longer moves, it is the root. The ⌈k⌉-th largest score, found by selection, is the
+// anchor and gives a bracket that the root cannot leave; a proposal outside of it becomes a bisection. No sort.
+#include <cmath>
+
+#include "kernels.h"
+#include "rows.h"
+#include "select.h"
+#include "threads.h"
+
+namespace khot {
+namespace {
+
+// Laplace: Σ 2F below the corner, Σ 2(1 − F) above it, and how many are above.
+// Sparse: ΣF of those strictly between 0 and 1, how many these are, and how many are at 1.
+struct Tails {
+    double low, high, above;
+};
+
+template <typename real>
+struct GatePasses {
+    void (*start)(const real* x, real anchor, real rate, real* u, int64_t n);  // u may be x
+    Tails (*tails)(const real* u, double e, int64_t n);
+    void (*write)(const real* u, double e, real* y, real* state, int64_t n);  // y may be u; state may be null
+};
+
+template <typename real>
+struct ThresholdTable {
+    Census (*census)(const real* x, int64_t n);
+    GatePasses<real> laplace, sparse;
+};
+
+// F⁻¹(p) with q = 1 − p, the root of one piece, and the state of a given weight.
+struct LaplaceGate {
+    template <typename real>
+    static constexpr double FARTHEST = SINGLE<real> ? 80 : 690;
+
+    static double quantile(double p, double q) { return p < q ? std::log(2 * p) : -std::log(2 * q); }
+
+    static double excess(const Tails& tails, double k) {
+        return (tails.above - k) + (tails.low - tails.high) / 2;
+    }
+
+    // low/(2s) + above − high·s/2 = k, for s = exp(−step).
+    static double step(const Tails& tails, double k) {
+        const double d = k - tails.above;
+        if (d == 0) return (std::log(tails.high) - std::log(tails.low)) / 2;
+        const double root = std::sqrt(d * d + tails.low * tails.high);
+        return d > 0 ? std::log((d + root) / tails.low) : std::log(tails.high / (root - d));
+    }
+
+    template <typename real>
+    static real state_of(real weight) {
+        return residual_of(weight);
+    }
+};
+
+struct SparseGate {
+    template <typename real>
+    static constexpr double FARTHEST = 2e4;
+
+    static double quantile(double p, double) { return p; }
+    static double excess(const Tails& tails, double k) { return (tails.above - k) + tails.low; }
+    static double step(const Tails& tails, double k) { return -excess(tails, k) / tails.high; }
+
+    template <typename real>
+    static real state_of(real weight) {
+        return weight;
+    }
+};
+
+}  // namespace
+}  // namespace khot
+
+#define KHOT_KERNEL_BODY "threshold_topk.inl"
+#include "dispatch.h"
+
+namespace khot {
+namespace {
+
+const ThresholdTable<float>& table(float) { return KHOT_PICK(f32::threshold_table); }
+const ThresholdTable<double>& table(double) { return KHOT_PICK(f64::threshold_table); }
+
+// The row in parts that do not depend on the number of threads: nor does, then, any bit of the result.
+template <typename Body>
+void over_parts(const Parts& parts, int threads, const Body& body) {
+    parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
+        for (int64_t p = begin; p < end; ++p) body(p, parts.begin(p), parts.length(p));
+    });
+}
+
+// The root, started from the middle of [low, high].
+template <typename real, typename Gate, typename TailsAt>
+double root(double low, double high, double k, const TailsAt& tails_at) {
+    const double farthest = Gate::template FARTHEST<real>;
+    const double still = SINGLE<real> ? 2e-7 : 4e-16;
+    const auto within = [&](double e) {  // and as the passes will see it
+        return double(real(e > farthest ? farthest : (e < -farthest ? -farthest : e)));
+    };
+    double e = within((low + high) / 2);
+    low -= 1;  // the root can lie on the edge, and rounding just beyond it
+    high += 1;
+    for (int steps = 0; steps < 100; ++steps) {
+        const Tails tails = tails_at(e);
+        const double excess = Gate::excess(tails, k);
+        if (excess == 0 && tails.low == 0) break;  // hard: nothing is between 0 and 1
+        if (excess < 0 && e > low) low = e;
+        if (excess > 0 && e < high) high = e;
+        const double proposal = e + Gate::step(tails, k);
+        // Strictly inside: two pieces whose roots are each other's ends would be taken in turn for ever.
+        const bool inside = (proposal > low && proposal < high) || proposal == e;  // NaN is not
+        const double next = within(inside ? proposal : (low + high) / 2);
+        const double moved = std::fabs(next - e);
+        e = next;
+        if (moved <= still * (1 + std::fabs(e))) break;
+    }
+    return e;
+}
+
+// `scratch` holds n reals. It fills row.y (and row.state) completely.
+template <typename real, typename Gate>
+void solve_row(const ThresholdTable<real>& kernel, const GatePasses<real>& gate, Row<real> row, real* scratch,
+               int threads) {
+    const int64_t n = row.n;
+    if (row.mask != nullptr) {
+        apply_mask(row.x, row.mask, n, row.y);
+        row.x = row.y;
+    }
+    const Census census = kernel.census(row.x, n);
+    if (settle(row, census, Gate::template state_of<real>)) return;
+    // Excluded entries are smaller than all others, so the order statistics of the whole row serve. Those at +inf
+    // count as 1 each, here and in the sums.
+    const double ceiling = std::ceil(row.k), floor = std::floor(row.k), allowed = double(n - census.excluded);
+    const double surely = double(census.surely), k = row.k - surely;
+    real next;
+    const real anchor = kth_and_next_largest(row.x, n, int64_t(ceiling), scratch, &next);
+    const double limit = 1e4, raw_gap = floor == ceiling ? (double(anchor) - double(next)) * double(row.rate) : 0;
+    const double gap = raw_gap < limit ? raw_gap : limit;
+    const double others = allowed - ceiling + 1, rest = floor - surely + 1;
+    const double low = Gate::quantile((row.k - ceiling + 1) / others, (allowed - row.k) / others);
+    const double high = Gate::quantile(k / rest, (rest - k) / rest) + gap;
+
+    const Parts parts(n);
+    over_parts(parts, threads, [&](int64_t, int64_t at, int64_t length) {
+        gate.start(row.x + at, anchor, row.rate, row.y + at, length);
+    });
+    Tails of_part[MAX_PARTS];
+    const double e = root<real, Gate>(low, high, row.k, [&](double shift) {
+        over_parts(parts, threads, [&](int64_t p, int64_t at, int64_t length) {
+            of_part[p] = gate.tails(row.y + at, shift, length);
+        });
+        Tails sum = {};
+        for (int64_t p = 0; p < parts.count; ++p) {
+            sum.low += of_part[p].low;
+            sum.high += of_part[p].high;
+            sum.above += of_part[p].above;
+        }
+        return sum;
+    });
+    over_parts(parts, threads, [&](int64_t, int64_t at, int64_t length) {
+        gate.write(row.y + at, e, row.y + at, row.state == nullptr ? nullptr : row.state + at, length);
+    });
+}
+
+template <typename real, typename Gate>
+bool solve_rows(const GatePasses<real>& gate, const Rows<real>& all, int64_t rows, int threads) {
+    if (all.n == 0) return true;
+    const ThresholdTable<real>& kernel = table(real());
+    threads = useful_threads(rows * all.n, threads);
+    const bool share_rows = rows < threads && all.n >= LONG_ROW;  // between threads
+    bool enough_memory = true;
+    parallel_ranges(share_rows ? 1 : threads, rows, [&](int64_t begin, int64_t end) {
+        Scratch<real> scratch(all.n);
+        if (scratch.get() == nullptr) {
+            enough_memory = false;  // every writer writes the same
+            return;
+        }
+        for (int64_t r = begin; r < end; ++r) {
+            solve_row<real, Gate>(kernel, gate, all[r], scratch.get(), share_rows ? threads : 1);
+        }
+    });
+    return enough_memory;
+}
+
+}  // namespace
+
+template <typename real>
+bool laplace_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                  const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows,
+                  int64_t n, int threads) {
+    const Rows<real> all = {x, mask, k, k_stride, temperature, temperature_stride, y, state, n};
+    return solve_rows<real, LaplaceGate>(table(real()).laplace, all, rows, threads);
+}
+
+template <typename real>
+bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                 const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n,
+                 int threads) {
+    const Rows<real> all = {x, mask, k, k_stride, temperature, temperature_stride, y, state, n};
+    return solve_rows<real, SparseGate>(table(real()).sparse, all, rows, threads);
+}
+
+template bool laplace_topk(const float*, const unsigned char*, const double*, int64_t, const float*, int64_t, float*,
+                           float*, int64_t, int64_t, int);
+template bool laplace_topk(const double*, const unsigned char*, const double*, int64_t, const double*, int64_t,
+                           double*, double*, int64_t, int64_t, int);
+template bool sparse_topk(const float*, const unsigned char*, const double*, int64_t, const float*, int64_t, float*,
+                          float*, int64_t, int64_t, int);
+template bool sparse_topk(const double*, const unsigned char*, const double*, int64_t, const double*, int64_t,
+                          double*, double*, int64_t, int64_t, int);
+
+}  // namespace khot

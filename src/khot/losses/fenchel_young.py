@@ -1,0 +1,182 @@
+"""Fenchel–Young losses of the threshold family.
+
+    L(x, t) = max_π [⟨x, π⟩ − τ Σ ω(πᵢ)] − [⟨x, t⟩ − τ Σ ω(tᵢ)],    π ∈ [0, 1]ⁿ, Σπ = Σt = k,
+
+with ω the potential of the gate (ω′ = F⁻¹). It is convex in x, not negative, 0 exactly when y(x) = t, and its gradient
+is y(x) − t: no derivative of the operator is needed. For the sigmoid gate and k = 1 of two classes it is the
+logistic loss. Cost: one evaluation of the operator. Reference: Blondel, Martins & Niculae (2020), Learning with
+Fenchel–Young Losses.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.relaxations.arguments import Number, check_temperature, per_row, position
+from khot.relaxations.facade import topk
+from khot.relaxations.gates import LAPLACE, LOGISTIC, NORMAL, Gate
+from khot.relaxations.sparse import sparse_gate
+
+__all__ = ["FenchelYoungLoss", "fenchel_young_loss"]
+
+_GATES: dict[str, Gate] = {"sigmoid": LOGISTIC, "laplace": LAPLACE, "normal": NORMAL}
+
+
+def fenchel_young_loss(
+    x: Tensor,
+    target: Tensor,
+    *,
+    method: str = "sigmoid",
+    temperature: Number | Tensor = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    reduction: Reduction = "mean",
+    **options: Any,
+) -> Tensor:
+    r"""How far scores are from selecting a target; the gradient in ``x`` is :math:`y(x) - t`.
+
+    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau \Omega(\pi)\big]
+              - \langle x, t\rangle + \tau \Omega(t), \qquad k = \textstyle\sum_i t_i
+
+    Args:
+        x: scores, any floating shape.
+        target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or soft. Their sum along ``dim`` is
+            the budget k, which may differ between rows. Not differentiated.
+        method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
+        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        dim: the dimension of the classes.
+        mask: boolean, broadcastable to ``x``; False takes no part (its target must be 0).
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+
+    Returns:
+        The loss: a scalar, or one per row with ``reduction="none"``.
+
+    Example:
+        >>> x = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
+        >>> target = torch.tensor([1.0, 1.0, 0.0, 0.0])
+        >>> loss = fenchel_young_loss(x, target)
+        >>> gradient, = torch.autograd.grad(loss, x)
+        >>> torch.allclose(gradient, topk(x, 2) - target)
+        True
+
+    Reference: Blondel, Martins & Niculae (2020), Learning with Fenchel–Young Losses.
+    """
+    name = "fenchel_young_loss"
+    check_reduction(name, reduction)
+    gate = _gate(name, method, options)
+    last = position(name, x, dim)
+    check_temperature(name, temperature)
+    target = _checked(name, x, target, mask)
+    k = target.sum(last)
+    y = topk(x, k.clamp(max=x.shape[last]), method, temperature=temperature, dim=last, mask=mask, **options)
+    tau = per_row(name, "temperature", x, temperature, last).movedim(-1, last).to(x.dtype)
+    losses = cast("Tensor", _Envelope.apply(x, y, target, tau, gate, last))  # pyright: ignore[reportUnknownMemberType]
+    return reduced(losses, reduction)
+
+
+class FenchelYoungLoss(nn.Module):
+    """:func:`khot.losses.fenchel_young_loss` as a module; arguments as there.
+
+    Example:
+        >>> criterion = FenchelYoungLoss(method="sparse")
+        >>> round(criterion(torch.tensor([[3.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.0]])).item(), 4)
+        0.0
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "sigmoid",
+        temperature: float = 1.0,
+        dim: int = -1,
+        reduction: Reduction = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_reduction("FenchelYoungLoss", reduction)
+        check_temperature("FenchelYoungLoss", temperature)
+        _gate("FenchelYoungLoss", method, options)
+        self.method = method
+        self.temperature = temperature
+        self.dim = dim
+        self.reduction: Reduction = reduction
+        self.options = options
+
+    def forward(self, x: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of scores ``x`` for weights ``target``."""
+        return fenchel_young_loss(
+            x,
+            target,
+            method=self.method,
+            temperature=self.temperature,
+            dim=self.dim,
+            mask=mask,
+            reduction=self.reduction,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"method={self.method!r}, temperature={self.temperature:g}, reduction={self.reduction!r}{options}"
+
+
+class _Envelope(torch.autograd.Function):
+    """⟨x, y − t⟩ + τ Σ (ω(t) − ω(y)), with the gradient of a maximum: that in y is 0.
+
+    y is an input, so that a derivative of the gradient y − t goes on through it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int
+    ) -> Tensor:
+        difference = y - target
+        linear = torch.where(difference == 0, 0, x * difference).sum(dim)
+        ctx.gate, ctx.dim = gate, dim
+        ctx.save_for_backward(y, target, temperature)
+        return linear + temperature.squeeze(dim) * _potential_gap(gate, y, target, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        y, target, temperature = ctx.saved_tensors
+        grad = grads[0].unsqueeze(ctx.dim)
+        grad_temperature = None
+        if ctx.needs_input_grad[3]:
+            gap = _potential_gap(ctx.gate, y.detach(), target, ctx.dim)
+            grad_temperature = grad * gap.unsqueeze(ctx.dim)
+        return grad * (y - target), None, None, grad_temperature, None, None
+
+
+def _potential_gap(gate: Gate, y: Tensor, target: Tensor, dim: int) -> Tensor:
+    return (gate.potential(target) - gate.potential(y.detach())).sum(dim)
+
+
+def _gate(name: str, method: str, options: dict[str, Any]) -> Gate:
+    if method == "sparse":
+        return sparse_gate(name, options.get("norm", 2.0))
+    if method not in _GATES:
+        raise ValueError(f"{name}: method must be one of {', '.join([*_GATES, 'sparse'])}, got {method!r}")
+    return _GATES[method]
+
+
+def _checked(name: str, x: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    if target.shape != x.shape:
+        raise ValueError(
+            f"{name}: target must have the shape of x, {tuple(x.shape)}, got {tuple(target.shape)}; "
+            "class indices become weights by torch.nn.functional.one_hot"
+        )
+    target = target.detach().to(x.dtype)
+    if not torch.compiler.is_compiling() and target.numel():
+        low, high = target.aminmax()
+        if not (low >= 0 and high <= 1):
+            raise ValueError(
+                f"{name}: target must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]"
+            )
+        if mask is not None and bool(((target != 0) & ~mask).any()):
+            raise ValueError(f"{name}: target must be 0 where mask is False")
+    return target

@@ -1,0 +1,29 @@
+"""Reductions, as in ``torch.nn``: none, mean, sum."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Reduction", "check_reduction", "reduced"]
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+def check_reduction(name: str, reduction: str) -> None:
+    """Raise unless ``reduction`` is one of the three."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{name}: reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+
+
+def reduced(losses: Tensor, reduction: Reduction, counts: Tensor | None = None) -> Tensor:
+    """Reduce; where ``counts`` is False a loss is 0 and does not enter the mean."""
+    if counts is not None:
+        losses = torch.where(counts, losses, 0)
+    if reduction == "none":
+        return losses
+    if reduction == "sum":
+        return losses.sum()
+    return losses.mean() if counts is None else losses.sum() / counts.sum()

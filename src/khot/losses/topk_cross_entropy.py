@@ -1,0 +1,201 @@
+"""Top-k cross entropy: a classifier's label should be among its k largest logits.
+
+    L(x, l) = −log Σ_k P(k) y_l(x; k),
+
+with y(x; k) the weights of a relaxed top-k and P a distribution over k (one fixed k, or for instance half top-1 and
+half top-5). Cost: one evaluation of the operator for each k with P(k) > 0. Reference: Petersen, Kuehne, Borgelt &
+Deussen (2022), Differentiable Top-k Classification Learning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.relaxations.arguments import Number, check_temperature
+from khot.relaxations.facade import topk
+
+__all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
+
+
+def topk_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    k: int | Sequence[float] = 5,
+    *,
+    method: str = "sigmoid",
+    temperature: Number | Tensor = 1.0,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    **options: Any,
+) -> Tensor:
+    r"""Cross entropy of 'the label is among the k largest logits'; shapes as ``torch.nn.functional.cross_entropy``.
+
+    .. math:: L = -\log \sum_k P(k)\, y_l(x; k)
+
+    Args:
+        input: logits of shape (C), (N, C) or (N, C, d₁, …).
+        target: class indices of shape (), (N) or (N, d₁, …); or multi-label, booleans or 0 and 1 of the shape
+            of ``input``: then the loss is the mean over the labels that are set.
+        k: how many of the C classes count as a hit; or the probabilities of k = 1, 2, …, which sum to 1:
+            ``[0.5, 0, 0, 0, 0.5]`` is half top-1, half top-5.
+        method: the relaxation, with its ``options``.
+        temperature: > 0.
+        ignore_index: a target of this value adds nothing to the loss.
+        reduction: ``"mean"`` (over what is not ignored), ``"sum"`` or ``"none"``.
+
+    Returns:
+        The loss: a scalar, or of the shape of the class indices with ``reduction="none"``.
+
+    Example:
+        >>> logits = torch.tensor([[4.0, 3.0, 0.0, 0.0], [0.0, 0.0, 3.0, 4.0]])
+        >>> loss = topk_cross_entropy(logits, torch.tensor([1, 0]), k=2, reduction="none")
+        >>> [round(v, 2) for v in loss.tolist()]
+        [0.22, 1.64]
+
+    Reference: Petersen, Kuehne, Borgelt & Deussen (2022), Differentiable Top-k Classification Learning.
+    """
+    name = "topk_cross_entropy"
+    check_reduction(name, reduction)
+    check_temperature(name, temperature)
+    if not input.is_floating_point() or input.dim() == 0:
+        raise TypeError(f"{name}: input must be floating-point logits (…, C, …), got {_kind(input)}")
+    classes = 0 if input.dim() == 1 else 1
+    logits = input.movedim(classes, -1)
+    budgets = _budgets(name, k, logits.shape[-1])
+    log_hit = torch.stack(
+        [math.log(p) + _log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
+    ).logsumexp(0)
+    if target.is_floating_point() or target.dtype == torch.bool:
+        if target.shape != input.shape:
+            raise ValueError(
+                f"{name}: a multi-label target must have the shape of input, {tuple(input.shape)}, "
+                f"got {tuple(target.shape)}"
+            )
+        labels = target.movedim(classes, -1) != 0
+        count = labels.sum(-1)
+        losses = -torch.where(labels, log_hit, 0).sum(-1) / count.clamp_min(1)
+        return reduced(losses, reduction, count > 0)
+    counts = target != ignore_index
+    _check_indices(name, target, counts, logits)
+    chosen = torch.where(counts, target, 0).unsqueeze(-1)
+    return reduced(-log_hit.gather(-1, chosen).squeeze(-1), reduction, counts)
+
+
+class TopKCrossEntropy(nn.Module):
+    """:func:`khot.losses.topk_cross_entropy` as a module; arguments as there.
+
+    Example:
+        >>> criterion = TopKCrossEntropy(k=[0.5, 0.5])
+        >>> criterion(torch.zeros(3, 4), torch.tensor([0, 1, -100])).item()  # -log(1/2 · 1/4 + 1/2 · 2/4)
+        0.9808...
+    """
+
+    def __init__(
+        self,
+        k: int | Sequence[float] = 5,
+        *,
+        method: str = "sigmoid",
+        temperature: float = 1.0,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_reduction("TopKCrossEntropy", reduction)
+        check_temperature("TopKCrossEntropy", temperature)
+        _budgets("TopKCrossEntropy", k, None)
+        self.k = k
+        self.method = method
+        self.temperature = temperature
+        self.ignore_index = ignore_index
+        self.reduction: Reduction = reduction
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits ``input`` for class indices, or multi-label targets, ``target``."""
+        return topk_cross_entropy(
+            input,
+            target,
+            self.k,
+            method=self.method,
+            temperature=self.temperature,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return (
+            f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, "
+            f"ignore_index={self.ignore_index}, reduction={self.reduction!r}{options}"
+        )
+
+
+def _log_weights(x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]) -> Tensor:
+    """The logarithms of the weights, finite for all finite scores.
+
+    A weight may underflow. For the sigmoid the logarithm is found without it: the weight nearest to ½ from
+    below gives the threshold, from which the logits of all others follow.
+    """
+    y = topk(x, k, method, temperature=temperature, **options)
+    tiny = torch.finfo(y.dtype).tiny
+    if method != "sigmoid" or k == x.shape[-1]:
+        return y.clamp_min(tiny).log()
+    with torch.no_grad():
+        below = torch.where(y <= 0.5, y, -1)
+        nearest = torch.where(below.amax(-1, keepdim=True) > 0, below, 1 - y).argmax(-1, keepdim=True)
+    weight = y.gather(-1, nearest)
+    threshold = torch.logit(weight.clamp(tiny, 1 - torch.finfo(y.dtype).eps))
+    difference = (x - x.gather(-1, nearest)) / _per_row(temperature)
+    return nn.functional.logsigmoid(threshold + difference)
+
+
+def _per_row(temperature: Number | Tensor) -> Number | Tensor:
+    return temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
+
+
+def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[int, float]:
+    """Probability by budget."""
+    if isinstance(k, int) and not isinstance(k, bool):
+        budgets = {k: 1.0}
+    elif isinstance(k, Sequence):
+        budgets = {n: float(p) for n, p in enumerate(k, 1) if p != 0}
+        if any(not p > 0 for p in budgets.values()) or not math.isclose(sum(budgets.values()), 1, abs_tol=1e-6):
+            raise ValueError(f"{name}: the probabilities of k must not be negative and sum to 1, got {list(k)}")
+    else:
+        raise TypeError(
+            f"{name}: k must be an integer or a sequence of the probabilities of k = 1, 2, …, "
+            f"got {type(k).__name__}"
+        )
+    if min(budgets) < 1 or (classes is not None and max(budgets) > classes):
+        limit = "" if classes is None else f" <= {classes} classes"
+        raise ValueError(f"{name}: k must satisfy 1 <= k{limit}, got {min(budgets)} to {max(budgets)}")
+    return budgets
+
+
+def _check_indices(name: str, target: Tensor, counts: Tensor, logits: Tensor) -> None:
+    if target.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"{name}: target must have shape {tuple(logits.shape[:-1])} (class indices) or that of input "
+            f"(multi-label, float or bool), got {tuple(target.shape)}"
+        )
+    if torch.compiler.is_compiling() or not bool(counts.any()):
+        return
+    low, high = target[counts].aminmax()
+    if low < 0 or high >= logits.shape[-1]:
+        raise ValueError(
+            f"{name}: target must be in [0, {logits.shape[-1] - 1}] or ignore_index, "
+            f"got values in [{low.item()}, {high.item()}]"
+        )
+
+
+def _kind(value: Tensor) -> str:
+    return f"{value.dtype} of shape {tuple(value.shape)}"

@@ -1,0 +1,125 @@
+"""Temperature schedules: from soft to hard while training.
+
+A schedule is a function of the step. Give its value as ``temperature=`` to any operator, or let a
+:class:`TemperatureScheduler` set it on every layer of a model that has one.
+
+    >>> schedule = cosine(1.0, 0.1, steps=100)
+    >>> round(schedule(0), 3), round(schedule(50), 3), round(schedule(1000), 3)
+    (1.0, 0.55, 0.1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+__all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
+
+Schedule = Callable[[int], float]
+
+
+def constant(temperature: float) -> Schedule:
+    """The same temperature at every step."""
+    _check("constant", "temperature", temperature)
+    return lambda step: temperature
+
+
+def exponential(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
+    """From ``start`` to ``end`` by the same factor at every step, and ``end`` ever after.
+
+    Args:
+        start: the temperature at first.
+        end: the temperature after ``warmup + steps`` steps.
+        steps: how many steps that takes.
+        warmup: how many steps to stay at ``start`` before.
+
+    Example:
+        >>> [round(exponential(1.0, 0.01, steps=2)(step), 3) for step in range(4)]
+        [1.0, 0.1, 0.01, 0.01]
+    """
+    _check_range("exponential", start, end, steps, warmup)
+    return lambda step: start * (end / start) ** _progress(step, steps, warmup)
+
+
+def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
+    """From ``start`` to ``end`` along half a cosine, and ``end`` ever after; arguments as `exponential`.
+
+    Example:
+        >>> [round(cosine(1.0, 0.0625, steps=2)(step), 3) for step in range(4)]
+        [1.0, 0.531, 0.062, 0.062]
+    """
+    _check_range("cosine", start, end, steps, warmup)
+    return lambda step: end + (start - end) * (1 + math.cos(math.pi * _progress(step, steps, warmup))) / 2
+
+
+class TemperatureScheduler:
+    """Sets the temperature of every layer of a model that has one; used like a learning-rate scheduler.
+
+    Args:
+        model: a module; every submodule (itself included) with a numeric ``temperature`` is governed.
+            Layers that learn their temperature are left alone.
+        schedule: temperature as a function of the step.
+
+    Example:
+        >>> from khot.nn import SigmoidTopK
+        >>> layer = SigmoidTopK(2)
+        >>> scheduler = TemperatureScheduler(layer, exponential(1.0, 0.01, steps=2))
+        >>> scheduler.step()
+        >>> round(layer.temperature, 3)
+        0.1
+    """
+
+    def __init__(self, model: nn.Module, schedule: Schedule) -> None:
+        self.layers = [m for m in model.modules() if isinstance(getattr(m, "temperature", None), float | int)]
+        if not self.layers:
+            raise ValueError(
+                "TemperatureScheduler: no submodule has a numeric temperature "
+                f"(learned ones are not scheduled) in {type(model).__name__}"
+            )
+        self.schedule = schedule
+        self.last_step = 0
+        self._set()
+
+    def step(self) -> None:
+        """Go on by one step; call it after ``optimizer.step()``."""
+        self.last_step += 1
+        self._set()
+
+    @property
+    def temperature(self) -> float:
+        """The temperature now."""
+        return self.schedule(self.last_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What must be saved to go on later: the step."""
+        return {"last_step": self.last_step}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved step."""
+        self.last_step = int(state["last_step"])
+        self._set()
+
+    def _set(self) -> None:
+        for layer in self.layers:
+            layer.temperature = self.temperature  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _progress(step: int, steps: int, warmup: int) -> float:
+    return min(max((step - warmup) / steps, 0.0), 1.0)
+
+
+def _check(name: str, argument: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: {argument} must be positive and finite, got {value}")
+
+
+def _check_range(name: str, start: float, end: float, steps: int, warmup: int) -> None:
+    _check(name, "start", start)
+    _check(name, "end", end)
+    if steps < 1:
+        raise ValueError(f"{name}: steps must be at least 1, got {steps}")
+    if warmup < 0:
+        raise ValueError(f"{name}: warmup must not be negative, got {warmup}")
