@@ -112,13 +112,14 @@ double root(double low, double high, double k, const TailsAt& tails_at) {
         if (excess == 0 && tails.low == 0) break;  // hard: nothing is between 0 and 1
         if (excess < 0 && e > low) low = e;
         if (excess > 0 && e < high) high = e;
-        const double proposal = e + Gate::step(tails, k);
+        const double step = Gate::step(tails, k), proposal = e + step;
+        const bool done = std::fabs(step) <= still * (1 + std::fabs(e));
         // Strictly inside: two pieces whose roots are each other's ends would be taken in turn for ever.
-        const bool inside = (proposal > low && proposal < high) || proposal == e;  // NaN is not
+        const bool inside = (proposal > low && proposal < high) || done;  // NaN is not
         const double next = within(inside ? proposal : (low + high) / 2);
-        const double moved = std::fabs(next - e);
+        const bool stuck = next == e;
         e = next;
-        if (moved <= still * (1 + std::fabs(e))) break;
+        if (done || stuck) break;
     }
     return e;
 }

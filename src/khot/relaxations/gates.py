@@ -29,8 +29,8 @@ class Gate(ABC):
     """How many evaluations the solver may take in float32 and float64."""
     order: int = 3
     """3 if `distance` gives smooth second derivatives: the error of a step is its cube. Else 2."""
-    logarithmic: bool = True
-    """Whether the solver works on the logarithms of the two tails; tails that reach 0 have none."""
+    reach: float = math.inf
+    """F⁻¹(1): where F is finite there, the tails have no logarithms, and `step` tells how the solver goes on."""
     kernel: str | None = None
     """The name of the compiled kernels, if there are any."""
 
@@ -61,6 +61,10 @@ class Gate(ABC):
     @abstractmethod
     def potential(self, y: Tensor) -> Tensor:
         """A convex function ω with ω′ = F⁻¹: y maximises ⟨x, π⟩ − τ Σ ω(πᵢ) over the capped simplex."""
+
+    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
+        """By how much a is too large for ΣF(a) over those that count to be k; only if ``reach`` is finite."""
+        raise NotImplementedError
 
     def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
         """The derivative of the state in a: that of the weights, if not overridden."""
@@ -153,16 +157,25 @@ class Sparse(Gate):
     """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight."""
 
     order = 2
-    logarithmic = False
+    reach = 1.0
+    steps = (14, 18)
 
     def __init__(self, norm: float) -> None:
         self.norm = norm
-        self.steps = (24, 48)
         self.kernel = "sparse" if norm == 2 else None
 
     def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         y = self.weights(a)
         return torch.where(above, 1 - y, y), self.slope(y), None
+
+    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
+        """Newton's on (ΣF over 0 < a < 1)^{q−1}, a norm of a, hence nearly linear while none leaves (0, 1)."""
+        y = self.weights(a)
+        slope = self.slope(y) * counts
+        inside = (y * (slope > 0)).sum(-1, keepdim=True)
+        left = k - ((y >= 1) * counts).sum(-1, keepdim=True)
+        growth = slope.sum(-1, keepdim=True) * (self.norm - 1)
+        return (inside - inside ** (2 - self.norm) * left.clamp_min(0) ** (self.norm - 1)) / growth
 
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
         del q

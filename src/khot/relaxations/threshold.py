@@ -12,7 +12,7 @@ Split the row at the anchor into those below (z < 0) and those above. With
 k, so the root has full relative accuracy when y is nearly hard, when k → 0 and when k → n. And
 h = log P − log Q is increasing in e, nearly linear in each of those limits if F has exponential tails:
 Halley's method on h, started at the middle of a tight bracket, takes 2–3 steps on ordinary rows. A gate
-whose tails reach 0 is solved by Newton's method on P − Q instead. A step that leaves the bracket becomes
+whose tails reach 0 says itself how to step (`Gate.step`). A step that leaves the bracket becomes
 a bisection. The number of steps is fixed, so that the solver can be traced.
 
 The bracket, for any F and in units of τ around the anchor, with g = (x₍⌈k⌉₎ − x₍⌊k⌋₊₁₎)/τ:
@@ -74,7 +74,7 @@ def solve(
     k, n_finite = torch.where(is_open, k - n_surely, 0.0), n_allowed - n_surely
     others, rest = n_finite - k.ceil() + 1, k.floor() + 1
     low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
-    high = gate.quantile(k / rest, (rest - k) / rest) + gap
+    high = (gate.quantile(k / rest, (rest - k) / rest) + gap).clamp_max(gate.reach)
     return z, _offset(gate, z, ~settled, k, low, high), settled, fixed
 
 
@@ -88,39 +88,41 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     in_p, in_q = (active & ~above).to(z.dtype), above.to(z.dtype)
     extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
     may_stop_early = is_plain(z)
-    close = 0.1 * torch.finfo(z.dtype).eps ** (1 / gate.order)  # the step after this one is exact
+    eps = torch.finfo(z.dtype).eps
+    close, rounding = 0.1 * eps ** (1 / gate.order), 4 * eps  # after a step that is close, the next is exact
 
     # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
     e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
     e = torch.minimum(torch.maximum(e, low), high)
-    low, high = low - 1, high + 1  # the root can lie on the edge, and rounding just beyond it
+    margin = 1 if gate.reach == math.inf else 1e-3
+    low, high = low - margin, high + margin  # the root can lie on the edge, and rounding just beyond it
     f, last_step = torch.zeros_like(e), 2 * (high - low)
     for _ in range(gate.steps[z.dtype == torch.float64]):
         p, p1, p2 = gate.distance(z + e, above)
         big_p, big_q = _sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q
         f = big_p - big_q
-        slope_p, slope_q = _sum(p1, in_p), _sum(p1, in_q)
-        if gate.logarithmic:
+        if gate.reach < math.inf:  # weights reach 1: what is left of the difference may be their rounding
+            f = torch.where(f.abs() <= rounding * k, 0, f)
+        low = torch.where(f < 0, torch.maximum(low, e), low)
+        high = torch.where(f > 0, torch.minimum(high, e), high)
+        if gate.reach == math.inf:
             h = big_p.log() - big_q.log()
-            slope_p, slope_q = slope_p / big_p, slope_q / big_q
+            slope_p, slope_q = _sum(p1, in_p) / big_p, _sum(p1, in_q) / big_q
+            slope = slope_p + slope_q
             bend = slope_q.square() - slope_p.square()
             if p2 is not None:
                 bend = bend + _sum(p2, in_p) / big_p - _sum(p2, in_q) / big_q
+            curved = 2 * slope.square() - h * bend
+            step = torch.where(curved > 0, 2 * h * slope / curved, h / slope)
         else:
-            h, bend = f, torch.zeros_like(f)
-        slope = slope_p + slope_q
-
-        low = torch.where(f < 0, torch.maximum(low, e), low)
-        high = torch.where(f > 0, torch.minimum(high, e), high)
-        curved = 2 * slope.square() - h * bend
-        step = torch.where(curved > 0, 2 * h * slope / curved, h / slope)
+            step = gate.step(z + e, in_p + in_q, k)
         proposal = e - step
-        inside = ((proposal > low) & (proposal < high)) | (proposal == e)
+        inside = (proposal > low) & (proposal < high)
         if gate.order == 2:  # steps must shrink: between two pieces of F they may go to and fro
             inside = inside & (step.abs() <= (last_step / 2).clamp_min(close))
-        middle = (low + high) / 2
-        last_step = torch.where(inside, step.abs(), (high - low) / 2)
-        e = torch.where(f == 0, e, torch.where(inside, proposal, middle))
+        inside = inside | (step.abs() <= rounding * (1 + e.abs()))
+        last_step = torch.where(inside, step.abs(), 2 * (high - low))
+        e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
         if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close)) | ~(f == f)).all()):
             break
     return torch.where(f.isnan(), f, e)  # a NaN score makes its whole row NaN, as softmax does

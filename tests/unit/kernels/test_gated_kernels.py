@@ -1,4 +1,4 @@
-"""The sigmoid top-k kernel against extended precision, on every path it can take."""
+"""The kernels of the threshold family against extended precision, on every path they can take."""
 
 import functools
 import math
@@ -24,38 +24,51 @@ def gaussian(shape, dtype, seed=0, scale=1.0):
     return (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
 
 
+@pytest.fixture(params=["logistic", "laplace", "sparse"])
+def gate(request):
+    return request.param
+
+
+TRUTHS = {"logistic": slow.sigmoid, "laplace": slow.laplace, "sparse": slow.sparse}
+
+
 @functools.cache
-def cached_truth(scores: bytes, k: float, temperature: float):
-    return slow.sigmoid(np.frombuffer(scores), k, temperature)
+def cached_truth(gate: str, scores: bytes, k: float, temperature: float):
+    return TRUTHS[gate](np.frombuffer(scores), k, temperature)
 
 
-def truth(row, k, temperature):
-    return cached_truth(row.astype(np.float64).tobytes(), float(k), float(temperature))
+def truth(gate, row, k, temperature):
+    return cached_truth(gate, row.astype(np.float64).tobytes(), float(k), float(temperature))
 
 
-def assert_true(y, residual, x, k, temperature=1.0):
+def assert_true(gate, y, state, x, k, temperature=1.0):
     """Within 4 ulp-scaled bounds of the truth.
 
-    |y − y*| ≤ 4 eps (y* + w* (|logit y*| + log n + 2)): the rounding of the weight, and that of its
-    argument and of the shift, amplified by the slope w* = y*(1 − y*). The residual, likewise,
-    relative to itself. Below `tiny` the exponential may have flushed to 0.
+    |y − y*| ≤ 4 eps (y* + w* (|F⁻¹(y*)| + log n + 2)): the rounding of the weight, and that of its
+    argument and of the shift, amplified by the slope w*. The residual, likewise, relative to itself.
+    Below `tiny` the exponential may have flushed to 0. The argument of the sparse gate is within (0, 1).
     """
     eps, n = torch.finfo(x.dtype).eps, x.shape[-1]
     tiny = 1e-20 if x.dtype == torch.float32 else 1e-150
     ks, ts = (
         np.broadcast_to(np.asarray(v, dtype=np.float64), x.shape[:-1]).ravel() for v in (k, temperature)
     )
-    for row, mine, distance, budget, tau in zip(
-        x.reshape(-1, n), y.reshape(-1, n), residual.reshape(-1, n), ks, ts, strict=True
+    for row, mine, saved, budget, tau in zip(
+        x.reshape(-1, n), y.reshape(-1, n), state.reshape(-1, n), ks, ts, strict=True
     ):
-        scores = row.double().numpy()
-        right, other = truth(scores, budget, tau), truth(-scores, n - budget, tau)  # y* and 1 − y*
+        scores, mine = row.double().numpy(), mine.double().numpy()
+        right = truth(gate, scores, budget, tau)
+        if gate == "sparse":
+            assert np.all(np.abs(mine - right) <= 4 * eps)
+            assert torch.equal(saved.double(), torch.from_numpy(mine))
+            continue
+        other = truth(gate, -scores, n - budget, tau)  # 1 − y*, by symmetry
         with np.errstate(divide="ignore"):
             spread = np.minimum(np.abs(np.log(right) - np.log(other)), 1e4) + math.log(n) + 2
-        error = np.abs(mine.double().numpy() - right)
-        assert np.all(error <= 4 * eps * (right + right * other * spread) + tiny)
         nearer, signed = np.minimum(right, other), np.where(right > 0.5, -other, right)
-        error = np.abs(distance.double().numpy() - signed)
+        error = np.abs(mine - right)
+        assert np.all(error <= 4 * eps * (right + nearer * spread) + tiny)
+        error = np.abs(saved.double().numpy() - signed)
         either_sign = np.abs(right - 0.5) < 1e-6
         assert np.all((error <= 4 * eps * nearer * (1 + spread) + tiny) | either_sign)
 
@@ -79,19 +92,19 @@ CASES = {
 @pytest.mark.usefixtures("threads", "poisoned")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
-def test_equals_truth(case, dtype):
+def test_equals_truth(gate, case, dtype):
     shape, k, scale, temperature = CASES[case]
     x = gaussian(shape, dtype, scale=scale)
     before = x.clone()
-    y, residual = cpu.gated_topk("logistic", x, k, temperature, state=True)
-    assert_true(y, residual, x, k, temperature)
-    assert torch.equal(cpu.gated_topk("logistic", x, k, temperature)[0], y)
+    y, residual = cpu.gated_topk(gate, x, k, temperature, state=True)
+    assert_true(gate, y, residual, x, k, temperature)
+    assert torch.equal(cpu.gated_topk(gate, x, k, temperature)[0], y)
     assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("make", ["cauchy", "levels", "offset", "outlier", "exponential", "sorted"])
-def test_hostile_rows(make, dtype):
+def test_hostile_rows(gate, make, dtype):
     x = gaussian((6, 700), torch.float64)
     x = {
         "cauchy": torch.tan(1.55 * torch.sin(3 * x)),
@@ -102,27 +115,27 @@ def test_hostile_rows(make, dtype):
         "sorted": x.sort(-1, descending=True).values,
     }[make].to(dtype)
     for k in (1, 3.5, 350, 699):
-        y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
-        assert_true(y, residual, x, k)
+        y, residual = cpu.gated_topk(gate, x, k, 1.0, state=True)
+        assert_true(gate, y, residual, x, k)
 
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [20, 3000])
-def test_budget_and_temperature_per_row(n, dtype):
+def test_budget_and_temperature_per_row(gate, n, dtype):
     x = gaussian((7, n), dtype)
     k = torch.tensor([1.0, 2.5, n - 1.0, n / 2, 3.0, n - 0.5, 0.25], dtype=torch.float64)
     temperature = torch.tensor([1.0, 0.1, 3.0, 0.5, 20.0, 1.0, 1.0], dtype=dtype)
-    y, residual = cpu.gated_topk("logistic", x, k.unsqueeze(-1), temperature.unsqueeze(-1), state=True)
-    assert_true(y, residual, x, k.numpy(), temperature.double().numpy())
+    y, residual = cpu.gated_topk(gate, x, k.unsqueeze(-1), temperature.unsqueeze(-1), state=True)
+    assert_true(gate, y, residual, x, k.numpy(), temperature.double().numpy())
     for r in range(7):
-        alone, _ = cpu.gated_topk("logistic", x[r : r + 1], float(k[r]), float(temperature[r]))
+        alone, _ = cpu.gated_topk(gate, x[r : r + 1], float(k[r]), float(temperature[r]))
         assert torch.equal(alone[0], y[r])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [20, 64, 200, 1000])
-def test_far_scores_disturb_neither_their_row_nor_its_neighbours(n, dtype):
+def test_far_scores_disturb_neither_their_row_nor_its_neighbours(gate, n, dtype):
     x = gaussian((19, n), torch.float64)
     x[3] = torch.tan(1.55 * torch.sin(3 * x[3]))
     x[7, ::5] = -INF
@@ -131,27 +144,27 @@ def test_far_scores_disturb_neither_their_row_nor_its_neighbours(n, dtype):
     x[18, : n // 2] -= 50
     x = x.to(dtype)
     k = n // 8
-    y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
-    assert_true(y, residual, x, k)
+    y, residual = cpu.gated_topk(gate, x, k, 1.0, state=True)
+    assert_true(gate, y, residual, x, k)
     for r in range(19):
-        alone, _ = cpu.gated_topk("logistic", x[r : r + 1], k, 1.0)
+        alone, _ = cpu.gated_topk(gate, x[r : r + 1], k, 1.0)
         assert torch.equal(alone[0], y[r])
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [30, 3000, 40_000])
-def test_mask_is_as_if_the_entries_were_not_there(n, dtype):
+def test_mask_is_as_if_the_entries_were_not_there(gate, n, dtype):
     x = gaussian((4, n), dtype)
     mask = torch.rand(4, n, generator=torch.Generator().manual_seed(1)) < 0.7
-    y, residual = cpu.gated_topk("logistic", x, 5, 1.0, mask, state=True)
-    by_inf, _ = cpu.gated_topk("logistic", x.masked_fill(~mask, -INF), 5, 1.0)
+    y, residual = cpu.gated_topk(gate, x, 5, 1.0, mask, state=True)
+    by_inf, _ = cpu.gated_topk(gate, x.masked_fill(~mask, -INF), 5, 1.0)
     assert torch.equal(y, by_inf)
     assert (y[~mask] == 0).all()
     assert (residual[~mask] == 0).all()
     for r in range(4):
         keep = mask[r]
-        assert_true(y[r, keep], residual[r, keep], x[r, keep], 5)
+        assert_true(gate, y[r, keep], residual[r, keep], x[r, keep], 5)
 
 
 @pytest.mark.usefixtures("poisoned")
@@ -171,52 +184,55 @@ def test_mask_is_as_if_the_entries_were_not_there(n, dtype):
         ([3e38, 0.0, -3e38, -3e38], 1.5, [1.0, 0.5, 0.0, 0.0]),
     ],
 )
-def test_known_answers_at_the_edges(row, k, expected, dtype):
-    y, residual = cpu.gated_topk("logistic", torch.tensor([row], dtype=dtype), k, 1.0, state=True)
+def test_known_answers_at_the_edges(gate, row, k, expected, dtype):
+    y, residual = cpu.gated_topk(gate, torch.tensor([row], dtype=dtype), k, 1.0, state=True)
     right = torch.tensor([expected], dtype=dtype)
     torch.testing.assert_close(y, right, rtol=4 * torch.finfo(dtype).eps, atol=0)
     assert ((y == 0) == (right == 0)).all()
     assert ((y == 1) == (right == 1)).all()
-    assert (residual[(y == 0) | (y == 1)].abs() < 1e-30).all()
+    if gate == "sparse":
+        assert torch.equal(residual, y)
+    else:
+        assert (residual[(y == 0) | (y == 1)].abs() < 1e-30).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [5, 200, 40_000])
-def test_nan_stays_in_its_row(n, dtype):
+def test_nan_stays_in_its_row(gate, n, dtype):
     x = gaussian((3, n), dtype)
-    expected, _ = cpu.gated_topk("logistic", x, 2, 1.0)
+    expected, _ = cpu.gated_topk(gate, x, 2, 1.0)
     x[1, n // 2] = float("nan")
-    y, residual = cpu.gated_topk("logistic", x, 2, 1.0, state=True)
+    y, residual = cpu.gated_topk(gate, x, 2, 1.0, state=True)
     assert y[1].isnan().all()
     assert residual[1].isnan().all()
     assert torch.equal(y[[0, 2]], expected[[0, 2]])
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 0), (0, 0)])
-def test_nothing_to_do(shape):
-    y, residual = cpu.gated_topk("logistic", torch.empty(shape), 0.0, 1.0, state=True)
+def test_nothing_to_do(gate, shape):
+    y, residual = cpu.gated_topk(gate, torch.empty(shape), 0.0, 1.0, state=True)
     assert y.shape == residual.shape == shape
 
 
-def test_smallest_temperature():
+def test_smallest_temperature(gate):
     x = torch.tensor([[1.0, 3.0, 2.0, 3.0]])
-    y, _ = cpu.gated_topk("logistic", x, 1, 1e-45)
+    y, _ = cpu.gated_topk(gate, x, 1, 1e-45)
     assert y.tolist() == [[0.0, 0.5, 0.0, 0.5]]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(513, 64), (37, 900), (3, 40_000), (1, 1_200_001)])
-def test_thread_count_does_not_change_a_bit(shape, dtype):
+def test_thread_count_does_not_change_a_bit(gate, shape, dtype):
     x = gaussian(shape, dtype)
     results = []
     for count in (1, 2, 5):
         torch.set_num_threads(count)
-        results.append(cpu.gated_topk("logistic", x, 7, 1.0)[0])
+        results.append(cpu.gated_topk(gate, x, 7, 1.0)[0])
     assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
 @pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
-def test_every_instruction_set(isa, run_python, tmp_path):
+def test_every_instruction_set(gate, isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")
     problems = {}
@@ -228,23 +244,25 @@ def test_every_instruction_set(isa, run_python, tmp_path):
 import torch
 from khot.kernels import cpu, loader
 problems = torch.load({str(tmp_path / "problems.pt")!r}, weights_only=True)
-results = {{key: cpu.gated_topk("logistic", *inputs, state=True) for key, inputs in problems.items()}}
+results = {{key: cpu.gated_topk({gate!r}, *inputs, state=True) for key, inputs in problems.items()}}
 torch.save(results, {str(tmp_path / "results.pt")!r})
 print(loader.status().isa)
 """
     assert run_python(code, KHOT_ISA=isa) == isa
     results = torch.load(tmp_path / "results.pt", weights_only=True)
     for key, (x, k, temperature) in problems.items():
-        assert_true(*results[key], x, k, temperature)
+        assert_true(gate, *results[key], x, k, temperature)
 
 
-def test_forked_child_does_not_wait_for_its_parents_threads():
+def test_forked_child_does_not_wait_for_its_parents_threads(gate):
     torch.set_num_threads(2)
     x = gaussian((4, 100_003), torch.float32)
-    expected, _ = cpu.gated_topk("logistic", x, 9, 1.0)
+    expected, _ = cpu.gated_topk(gate, x, 9, 1.0)
 
     def in_child():
-        raise SystemExit(0 if np.array_equal(cpu.gated_topk("logistic", x, 9, 1.0)[0].numpy(), expected.numpy()) else 1)
+        raise SystemExit(
+            0 if np.array_equal(cpu.gated_topk(gate, x, 9, 1.0)[0].numpy(), expected.numpy()) else 1
+        )
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking a threaded process is the test
@@ -259,23 +277,23 @@ def test_forked_child_does_not_wait_for_its_parents_threads():
     assert child.exitcode == 0
 
 
-def test_concurrent_python_threads():
+def test_concurrent_python_threads(gate):
     torch.set_num_threads(2)
     problems = [gaussian((30, 1000), torch.float32, seed) for seed in range(8)]
-    expected = [cpu.gated_topk("logistic", x, 9, 1.0)[0] for x in problems]
+    expected = [cpu.gated_topk(gate, x, 9, 1.0)[0] for x in problems]
     with ThreadPoolExecutor(4) as pool:
-        runs = pool.map(lambda x: [cpu.gated_topk("logistic", x, 9, 1.0)[0] for _ in range(20)], problems)
+        runs = pool.map(lambda x: [cpu.gated_topk(gate, x, 9, 1.0)[0] for _ in range(20)], problems)
         for outs, right in zip(runs, expected, strict=True):
             assert all(torch.equal(out, right) for out in outs)
 
 
 @pytest.mark.parametrize("k", [1, 1000, 500_000, 999_999])
-def test_a_million_in_float32(k):
+def test_a_million_in_float32(gate, k):
     x = gaussian((1, 1_000_000), torch.float32)
-    y, residual = cpu.gated_topk("logistic", x, k, 1.0, state=True)
+    y, state = cpu.gated_topk(gate, x, k, 1.0, state=True)
     assert abs(y.double().sum().item() - k) <= 1e-5 * k
-    exact, exact_residual = cpu.gated_topk("logistic", x.double(), k, 1.0, state=True)  # itself tested above
-    assert (
-        (y - exact).abs() <= 4 * torch.finfo(torch.float32).eps * (exact + 20 * exact * (1 - exact))
-    ).all()
-    assert ((residual - exact_residual).abs() <= 1e-5 * exact_residual.abs()).all()
+    exact, exact_state = cpu.gated_topk(gate, x.double(), k, 1.0, state=True)  # itself tested above
+    slope = 1 if gate == "sparse" else 20 * torch.minimum(exact, 1 - exact)
+    assert ((y - exact).abs() <= 4 * torch.finfo(torch.float32).eps * (exact + slope)).all()
+    if gate != "sparse":
+        assert ((state - exact_state).abs() <= 1e-5 * exact_state.abs()).all()
