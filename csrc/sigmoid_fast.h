@@ -7,25 +7,6 @@
 namespace khot {
 namespace {
 
-// The budgets and temperatures of the group that starts at row `first`; those past the last row are copies.
-// Where all rows have the same, which is the rule, once is enough.
-template <typename real>
-void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& group) {
-    for (int r = 0; r < GROUP; ++r) {
-        const int64_t row = first + (r < count ? r : 0);
-        const double k = rows.k[row * rows.k_stride];
-        const bool ordinary = k > 0 && k < double(rows.n);
-        group.k[r] = k;
-        group.rate[r] = rate_of(rows.temperature[row * rows.temperature_stride]);
-        group.ordinary[r] = ordinary ? 1 : 0;
-        group.logit[r] = group.middle[r] = 0;
-        if (!ordinary) continue;
-        const double n = double(rows.n);
-        group.logit[r] = real(std::log(k / (n - k)));
-        group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
-    }
-}
-
 // Where to start in a row that is not Gaussian: in the middle of the bracket of the sure path, which takes a
 // selection. `scratch` holds n reals. With a NaN or with too few scores the start is useless, and is found out.
 template <typename real>
@@ -42,9 +23,9 @@ real selected_anchor(const real* x, int64_t n, const Group<real>& group, int r, 
 // of these rows, either from x (and leaves u) or at group.t. `spare` is memory for a selection in row r, at
 // spare + r·spare_stride.
 template <typename real, typename SetSums>
-void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, Group<real>& group, real* spare,
+void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, HalleyGroup<real>& group, real* spare,
             int64_t spare_stride, const SetSums& set_sums) {
-    kernel.gaussian_anchors(x, n, count, group);
+    kernel.gaussian_anchors(x, n, count, real(1), group);
     int busy[GROUP], left = 0;  // the rows still at work
     for (int r = 0; r < GROUP; ++r) {
         if (r < count && group.ordinary[r] != 0) {
@@ -80,7 +61,7 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
 
 // The same for one long row, in parts shared between threads.
 template <typename real>
-void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Group<real>& group, real* spare,
+void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, HalleyGroup<real>& group, real* spare,
                      int threads) {
     const Parts parts(row.n);
     Sums of_part[MAX_PARTS];

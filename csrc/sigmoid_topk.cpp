@@ -29,7 +29,7 @@ const SigmoidTable<double>& table(double) { return KHOT_PICK(f64::sigmoid_table)
 
 // A long row, in parts that do not depend on the number of threads: nor does, then, any bit of the result.
 template <typename real>
-bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t r, Group<real>& group,
+bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t r, HalleyGroup<real>& group,
               Scratch<real>& scratch, int threads) {
     const Row<real> row = rows[r];
     Row<real> masked = row;
@@ -58,9 +58,9 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
 // Rows from begin to end, group by group.
 template <typename real>
 bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t begin, int64_t end,
-                Group<real>& group, Scratch<real>& scratch) {
-    const int64_t n = rows.n, fitting = GROUP_ELEMENTS / n;
-    const int size = int(fitting < 1 ? 1 : (fitting > GROUP ? GROUP : fitting));
+                HalleyGroup<real>& group, Scratch<real>& scratch) {
+    const int64_t n = rows.n;
+    const int size = group_size(n);
     const bool all_alike = rows.k_stride == 0 && rows.temperature_stride == 0;
     if (rows.mask != nullptr && scratch.get() == nullptr) return false;
     for (int64_t first = begin; first < end; first += size) {
@@ -105,7 +105,7 @@ bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int
     const bool share_rows = rows < threads && n >= LONG_ROW;  // between threads
     bool enough_memory = true;
     parallel_ranges(share_rows ? 1 : threads, rows, [&](int64_t begin, int64_t end) {
-        Group<real> group;
+        HalleyGroup<real> group;
         Scratch<real> scratch(n);
         bool enough = true;
         if (n < LONG_ROW) {

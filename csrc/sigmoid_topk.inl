@@ -158,9 +158,9 @@ static void write_both(const real* u, real t, real* y, real* residual, int64_t n
     }
 }
 
-#include "sigmoid_anchors.inl"
+#include "anchors.inl"
 
-static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group) {
+static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group) {
     if (n > SUM_BLOCK) {
         for (int b = 0; b < count; ++b) {
             const int r = rows[b];
@@ -183,7 +183,7 @@ static void start_rows(const real* x, real* u, int64_t n, const int* rows, int c
     }
 }
 
-static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, Group<real>& group) {
+static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group) {
     if (n > SUM_BLOCK) {
         for (int b = 0; b < count; ++b) group.set_sums(rows[b], evaluate(u + rows[b] * n, group.t[rows[b]], n));
         return;
@@ -203,7 +203,7 @@ static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, 
     }
 }
 
-static void write_rows(real* u, real* residual, int64_t n, int count, const Group<real>& group) {
+static void write_rows(real* u, real* residual, int64_t n, int count, const HalleyGroup<real>& group) {
     for (int r = 0; r < count; ++r) {
         if (group.open[r] != 0) continue;
         if (residual == nullptr) {
@@ -215,7 +215,7 @@ static void write_rows(real* u, real* residual, int64_t n, int count, const Grou
 }
 
 // One step of Halley's method on Σy − k for each row: updates t, and settles the rows that are close.
-static void halley_step(Group<real>& group) {
+static void halley_step(HalleyGroup<real>& group) {
     for (int r = 0; r < GROUP; r += LANES) {
         const vec f = load(group.excess + r), slope = load(group.slope + r), bend = load(group.bend + r);
         const vec step = 2 * f * slope / (2 * slope * slope - f * bend);

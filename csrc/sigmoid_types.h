@@ -4,30 +4,15 @@
 #include <cmath>
 #include <cstdint>
 
+#include "group.h"
 #include "rows.h"
 #include "threads.h"
 
 namespace khot {
 namespace {
 
-// The start is estimated from at most this many elements of a row, in pieces spread over it.
-constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
-
-// Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
-constexpr double WIDE = 6;
-
-// The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
-constexpr double CLIPPED_WIDE = 4;
-
-// Up to this length, sums of weights themselves are exact enough.
-constexpr int64_t ROUGH = 256;
-
 // How many evaluations the fast path may take.
 constexpr int ROUNDS = 5;
-
-// Short rows are searched for in groups, so that what is done once per row is done for many at a time.
-constexpr int GROUP = 16;
-constexpr int64_t GROUP_ELEMENTS = 4096;
 
 // Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
 // the count may cancel against k), and the first two derivatives of Σy in the shift.
@@ -42,20 +27,15 @@ struct Sums {
     }
 };
 
-// The state of the search in each row of a group.
+// The state of Halley's method in each row of a group.
 template <typename real>
-struct Group {
-    double k[GROUP];
-    real rate[GROUP], logit[GROUP];  // 1/τ, logit(k/n)
-    int ordinary[GROUP];             // 1: worth trying
-    double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
-    real anchor[GROUP], t[GROUP];
+struct HalleyGroup : Group<real> {
+    real t[GROUP];
     real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
     real size[GROUP];                               // of the last step; 8 if it was none
-    int open[GROUP];                                // 1: not found
 
     void set_sums(int r, const Sums& sums) {
-        excess[r] = real(sums.distance + (sums.count - k[r]));
+        excess[r] = real(sums.distance + (sums.count - this->k[r]));
         slope[r] = real(sums.slope);
         bend[r] = real(sums.bend);
     }
@@ -73,14 +53,14 @@ struct AtOne {
 
 template <typename real>
 struct SigmoidTable {
-    void (*gaussian_anchors)(const real* x, int64_t n, int rows, Group<real>& group);
+    void (*gaussian_anchors)(const real* x, int64_t n, int rows, real softness, Group<real>& group);
     Sums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
     Sums (*evaluate)(const real* u, real t, int64_t n);
-    void (*halley_step)(Group<real>& group);
+    void (*halley_step)(HalleyGroup<real>& group);
     // Over the rows of a group: sums of those listed, and the weights of those found.
-    void (*start_rows)(const real* x, real* u, int64_t n, const int* rows, int count, Group<real>& group);
-    void (*evaluate_rows)(const real* u, int64_t n, const int* rows, int count, Group<real>& group);
-    void (*write_rows)(real* u, real* residual, int64_t n, int count, const Group<real>& group);
+    void (*start_rows)(const real* x, real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group);
+    void (*evaluate_rows)(const real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group);
+    void (*write_rows)(real* u, real* residual, int64_t n, int count, const HalleyGroup<real>& group);
     void (*exponentials)(const real* x, real anchor, real rate, real* u, int64_t n);
     Census (*census)(const real* x, int64_t n);
     AtOne (*counts_at_one)(const real* u, int64_t n);

@@ -7,8 +7,12 @@
 // with three coefficients (the tails below), whose root is a formula. One pass gives the coefficients at e, the
 // formula the next e; when it no longer moves, it is the root. The ⌈k⌉-th largest score, found by selection, is the
 // anchor and gives a bracket that the root cannot leave; a proposal outside of it becomes a bisection. No sort.
+//
+// Short rows take a fast path first, in groups: without a selection, from the threshold that the row would have if it
+// were Gaussian. It gives up when a proposal leaves what is known to hold the root.
 #include <cmath>
 
+#include "group.h"
 #include "kernels.h"
 #include "rows.h"
 #include "select.h"
@@ -17,10 +21,24 @@
 namespace khot {
 namespace {
 
+// How many evaluations the fast path may take, and how far from its start it may go.
+constexpr int ROUNDS = 12;
+constexpr double NEAR = 4;
+
+// A step of this size does not move e any more.
+template <typename real>
+constexpr double STILL = SINGLE<real> ? 2e-7 : 4e-16;
+
 // Laplace: Σ 2F below the corner, Σ 2(1 − F) above it, and how many are above.
 // Sparse: ΣF of those strictly between 0 and 1, how many these are, and how many are at 1.
 struct Tails {
     double low, high, above;
+};
+
+// The tails of many rows.
+template <typename real>
+struct GroupTails {
+    real low[GROUP], high[GROUP], above[GROUP];
 };
 
 template <typename real>
@@ -28,11 +46,16 @@ struct GatePasses {
     void (*start)(const real* x, real anchor, real rate, real* u, int64_t n);  // u may be x
     Tails (*tails)(const real* u, double e, int64_t n);
     void (*write)(const real* u, double e, real* y, real* state, int64_t n);  // y may be u; state may be null
+    // The same for the listed rows of a group, each at most SUM_BLOCK long.
+    void (*start_rows)(const real* x, real* u, int64_t n, const int* rows, int count, const Group<real>& group);
+    void (*tails_rows)(const real* u, const double* e, int64_t n, const int* rows, int count,
+                       GroupTails<real>& tails);  // those of rows[i] go to place i
 };
 
 template <typename real>
 struct ThresholdTable {
     Census (*census)(const real* x, int64_t n);
+    void (*gaussian_anchors)(const real* x, int64_t n, int rows, real softness, Group<real>& group);
     GatePasses<real> laplace, sparse;
 };
 
@@ -40,6 +63,8 @@ struct ThresholdTable {
 struct LaplaceGate {
     template <typename real>
     static constexpr double FARTHEST = SINGLE<real> ? 80 : 690;
+    static constexpr double AT_HALF = 0;      // F⁻¹(1/2)
+    static constexpr double SOFTNESS = 0.785;  // see anchors.inl
 
     static double quantile(double p, double q) { return p < q ? std::log(2 * p) : -std::log(2 * q); }
 
@@ -64,6 +89,8 @@ struct LaplaceGate {
 struct SparseGate {
     template <typename real>
     static constexpr double FARTHEST = 2e4;
+    static constexpr double AT_HALF = 0.5;
+    static constexpr double SOFTNESS = 0.033;
 
     static double quantile(double p, double) { return p; }
     static double excess(const Tails& tails, double k) { return (tails.above - k) + tails.low; }
@@ -99,7 +126,6 @@ void over_parts(const Parts& parts, int threads, const Body& body) {
 template <typename real, typename Gate, typename TailsAt>
 double root(double low, double high, double k, const TailsAt& tails_at) {
     const double farthest = Gate::template FARTHEST<real>;
-    const double still = SINGLE<real> ? 2e-7 : 4e-16;
     const auto within = [&](double e) {  // and as the passes will see it
         return double(real(e > farthest ? farthest : (e < -farthest ? -farthest : e)));
     };
@@ -113,7 +139,7 @@ double root(double low, double high, double k, const TailsAt& tails_at) {
         if (excess < 0 && e > low) low = e;
         if (excess > 0 && e < high) high = e;
         const double step = Gate::step(tails, k), proposal = e + step;
-        const bool done = std::fabs(step) <= still * (1 + std::fabs(e));
+        const bool done = std::fabs(step) <= STILL<real> * (1 + std::fabs(e));
         // Strictly inside: two pieces whose roots are each other's ends would be taken in turn for ever.
         const bool inside = (proposal > low && proposal < high) || done;  // NaN is not
         const double next = within(inside ? proposal : (low + high) / 2);
@@ -169,6 +195,74 @@ void solve_row(const ThresholdTable<real>& kernel, const GatePasses<real>& gate,
     });
 }
 
+// The fast path for `count` rows from x on; open[r] is 0 where it found e[r], with u in place of y.
+template <typename real, typename Gate>
+void search_group(const ThresholdTable<real>& kernel, const GatePasses<real>& gate, const real* x, real* u, int64_t n,
+                  int count, Group<real>& group, double* e) {
+    kernel.gaussian_anchors(x, n, count, real(Gate::SOFTNESS), group);
+    double low[GROUP], high[GROUP];
+    int busy[GROUP], left = 0;  // the rows still at work
+    for (int r = 0; r < count; ++r) {
+        if (group.open[r] != 0) busy[left++] = r;
+        group.open[r] = 1;
+        e[r] = Gate::AT_HALF;
+        low[r] = e[r] - NEAR;
+        high[r] = e[r] + NEAR;
+    }
+    gate.start_rows(x, u, n, busy, left, group);
+    GroupTails<real> all;
+    for (int round = 0; left > 0 && round < ROUNDS; ++round) {
+        gate.tails_rows(u, e, n, busy, left, all);
+        int still = 0;
+        for (int b = 0; b < left; ++b) {
+            const int r = busy[b];
+            const Tails tails = {double(all.low[b]), double(all.high[b]), double(all.above[b])};
+            const double excess = Gate::excess(tails, group.k[r]);
+            if (excess < 0) low[r] = e[r];
+            if (excess > 0) high[r] = e[r];
+            const double step = Gate::step(tails, group.k[r]), proposal = e[r] + step;
+            const bool done = std::fabs(step) <= STILL<real>;
+            if (!(proposal > low[r] && proposal < high[r]) && !done) continue;  // lost
+            e[r] = double(real(proposal));
+            if (done) {
+                group.open[r] = 0;
+            } else {
+                busy[still++] = r;
+            }
+        }
+        left = still;
+    }
+}
+
+template <typename real, typename Gate>
+void solve_short_rows(const ThresholdTable<real>& kernel, const GatePasses<real>& gate, const Rows<real>& all,
+                      int64_t begin, int64_t end, real* scratch) {
+    const int64_t n = all.n;
+    const int size = group_size(n);
+    const bool all_alike = all.k_stride == 0 && all.temperature_stride == 0;
+    Group<real> group;
+    double e[GROUP];
+    for (int64_t first = begin; first < end; first += size) {
+        const int count = int(end - first < size ? end - first : size);
+        if (first == begin || !all_alike) set_group(all, first, count, group);
+        const real* x = all.x + first * n;
+        real* u = all.y + first * n;
+        if (all.mask != nullptr) {
+            apply_mask(x, all.mask + first * n, count * n, u);
+            x = u;
+        }
+        search_group<real, Gate>(kernel, gate, x, u, n, count, group, e);
+        for (int r = 0; r < count; ++r) {
+            real* state = all.state == nullptr ? nullptr : all.state + (first + r) * n;
+            if (group.open[r] == 0) {
+                gate.write(u + r * n, e[r], u + r * n, state, n);
+            } else {
+                solve_row<real, Gate>(kernel, gate, all[first + r], scratch, 1);
+            }
+        }
+    }
+}
+
 template <typename real, typename Gate>
 bool solve_rows(const GatePasses<real>& gate, const Rows<real>& all, int64_t rows, int threads) {
     if (all.n == 0) return true;
@@ -180,6 +274,10 @@ bool solve_rows(const GatePasses<real>& gate, const Rows<real>& all, int64_t row
         Scratch<real> scratch(all.n);
         if (scratch.get() == nullptr) {
             enough_memory = false;  // every writer writes the same
+            return;
+        }
+        if (all.n <= SUM_BLOCK) {
+            solve_short_rows<real, Gate>(kernel, gate, all, begin, end, scratch.get());
             return;
         }
         for (int64_t r = begin; r < end; ++r) {

@@ -2,6 +2,7 @@
 
 #include "vector.inl"
 #include "blocks.inl"
+#include "anchors.inl"
 
 // u = exp(z), for z = (x − anchor)·rate. Half the difference is taken, which cannot overflow.
 static void laplace_start(const real* x, real anchor, real rate, real* u, int64_t n) {
@@ -17,29 +18,66 @@ static void laplace_start(const real* x, real anchor, real rate, real* u, int64_
 // Twice the distance of a gate to 0 below the corner, and to 1 above it: r or 1/r, with r = exp(z + e).
 KHOT_INLINE vec laplace_distance(vec r, ivec above) { return above ? 1 / r : r; }
 
-static Tails laplace_tails(const real* u, double e, int64_t n) {
-    const vec factor = all(real(__builtin_exp(e)));
-    Tails total = {};
-    KHOT_BLOCKS(n) {
-        vec low{}, high{}, count{};
-        const auto add = [&](vec r, ivec counts) __attribute__((always_inline)) {
-            const ivec above = (r > 1) & counts;
-            const vec distance = (vec)((ivec)laplace_distance(r, above) & counts);
-            low += (vec)(~above & (ivec)distance);
-            high += (vec)(above & (ivec)distance);
-            count += (vec)(above & (ivec)all(real(1)));
-        };
-        int64_t i = begin;
-        for (; i + LANES <= end; i += LANES) add(load(u + i) * factor, ~ivec{});
-        if (i < end) {
-            const vec r = load_tail(u + i, end - i, 0) * factor;
-            add(r, r > 0);
-        }
-        total.low += double(sum_of_lanes(low));
-        total.high += double(sum_of_lanes(high));
-        total.above += double(sum_of_lanes(count));
+struct LaneTails {
+    vec low, high, above;
+};
+
+KHOT_INLINE void add_tails(const LaneTails& block, Tails& total) {
+    total.low += double(sum_of_lanes(block.low));
+    total.high += double(sum_of_lanes(block.high));
+    total.above += double(sum_of_lanes(block.above));
+}
+
+KHOT_INLINE void store_tails(const LaneTails* of_row, int count, GroupTails<real>& tails) {
+    vec lanes[3][GROUP] = {};
+    for (int i = 0; i < count; ++i) {
+        lanes[0][i] = of_row[i].low;
+        lanes[1][i] = of_row[i].high;
+        lanes[2][i] = of_row[i].above;
     }
+    sums_of_lanes(lanes[0], count, tails.low);
+    sums_of_lanes(lanes[1], count, tails.high);
+    sums_of_lanes(lanes[2], count, tails.above);
+}
+
+// The tails of one block, at most SUM_BLOCK long.
+KHOT_INLINE LaneTails laplace_block(const real* u, real factor, int64_t n) {
+    LaneTails sums = {};
+    const auto add = [&](vec r) __attribute__((always_inline)) {
+        const ivec above = r > 1;
+        const vec distance = laplace_distance(r, above);
+        sums.low += (vec)(~above & (ivec)distance);
+        sums.high += (vec)(above & (ivec)distance);
+        sums.above += (vec)(above & (ivec)all(real(1)));
+    };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) add(load(u + i) * factor);
+    if (i < n) add(load_tail(u + i, n - i, 0) * factor);
+    return sums;
+}
+
+static Tails laplace_tails(const real* u, double e, int64_t n) {
+    const real factor = real(__builtin_exp(e));
+    Tails total = {};
+    KHOT_BLOCKS(n) add_tails(laplace_block(u + begin, factor, end - begin), total);
     return total;
+}
+
+static void laplace_start_rows(const real* x, real* u, int64_t n, const int* rows, int count,
+                               const Group<real>& group) {
+    for (int i = 0; i < count; ++i) {
+        const int r = rows[i];
+        laplace_start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n);
+    }
+}
+
+static void laplace_tails_rows(const real* u, const double* e, int64_t n, const int* rows, int count,
+                               GroupTails<real>& tails) {
+    LaneTails of_row[GROUP];
+    for (int i = 0; i < count; ++i) {
+        of_row[i] = laplace_block(u + rows[i] * n, real(__builtin_exp(e[rows[i]])), n);
+    }
+    store_tails(of_row, count, tails);
 }
 
 static void laplace_write(const real* u, double e, real* y, real* state, int64_t n) {
@@ -77,23 +115,37 @@ static void sparse_start(const real* x, real anchor, real rate, real* u, int64_t
     }
 }
 
-static Tails sparse_tails(const real* u, double e, int64_t n) {
-    const vec shift = all(real(e));
-    Tails total = {};
-    KHOT_BLOCKS(n) {
-        vec low{}, between{}, count{};
-        for (int64_t i = begin; i < end; i += LANES) {
-            const vec a = (i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, -real(1e6))) + shift;
-            const ivec above = a >= 1, inside = (a > 0) & ~above;
-            low += (vec)(inside & (ivec)a);
-            between += (vec)(inside & (ivec)all(real(1)));
-            count += (vec)(above & (ivec)all(real(1)));
-        }
-        total.low += double(sum_of_lanes(low));
-        total.high += double(sum_of_lanes(between));
-        total.above += double(sum_of_lanes(count));
+KHOT_INLINE LaneTails sparse_block(const real* u, real shift, int64_t n) {
+    LaneTails sums = {};
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vec a = (i + LANES <= n ? load(u + i) : load_tail(u + i, n - i, -real(1e6))) + shift;
+        const ivec above = a >= 1, inside = (a > 0) & ~above;
+        sums.low += (vec)(inside & (ivec)a);
+        sums.high += (vec)(inside & (ivec)all(real(1)));
+        sums.above += (vec)(above & (ivec)all(real(1)));
     }
+    return sums;
+}
+
+static Tails sparse_tails(const real* u, double e, int64_t n) {
+    Tails total = {};
+    KHOT_BLOCKS(n) add_tails(sparse_block(u + begin, real(e), end - begin), total);
     return total;
+}
+
+static void sparse_start_rows(const real* x, real* u, int64_t n, const int* rows, int count,
+                              const Group<real>& group) {
+    for (int i = 0; i < count; ++i) {
+        const int r = rows[i];
+        sparse_start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n);
+    }
+}
+
+static void sparse_tails_rows(const real* u, const double* e, int64_t n, const int* rows, int count,
+                              GroupTails<real>& tails) {
+    LaneTails of_row[GROUP];
+    for (int i = 0; i < count; ++i) of_row[i] = sparse_block(u + rows[i] * n, real(e[rows[i]]), n);
+    store_tails(of_row, count, tails);
 }
 
 static void sparse_write(const real* u, double e, real* y, real* state, int64_t n) {
@@ -114,6 +166,7 @@ static void sparse_write(const real* u, double e, real* y, real* state, int64_t 
 
 static const ThresholdTable<real> threshold_table = {
     census,
-    {laplace_start, laplace_tails, laplace_write},
-    {sparse_start, sparse_tails, sparse_write},
+    gaussian_anchors,
+    {laplace_start, laplace_tails, laplace_write, laplace_start_rows, laplace_tails_rows},
+    {sparse_start, sparse_tails, sparse_write, sparse_start_rows, sparse_tails_rows},
 };

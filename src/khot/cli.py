@@ -1,10 +1,11 @@
-"""The commands that need the extra `khot[cli]`: `khot bench`, `khot doctor`, `khot demo`."""
+"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `doctor`, `demo`."""
 
 from __future__ import annotations
 
 import importlib
 import shlex
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -12,6 +13,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from khot.bench.reproduction import Reproduction
+from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
 
 __all__ = ["app"]
@@ -135,6 +138,7 @@ def _run(
         command=shlex.join(["khot", *sys.argv[1:]]),
     )
     # A partial or quick run must not replace the committed results without being asked to.
+    explicit = output
     if output is None and not (quick or only or not peers):
         output = results.results_path(name, root)
     with progress(f"khot bench {name}") as report:
@@ -145,9 +149,68 @@ def _run(
     terminal.show(document, Console())
     if output is None:
         typer.echo("Not written: a quick or partial run is kept only with --output.")
+    elif document.absent and explicit is None and output.exists():
+        absent = ", ".join(side.name for side in document.absent)
+        typer.echo(f"Not written: without {absent} it would replace a fuller run; --output writes it anyway.")
     else:
         results.save(document, output)
         typer.echo(f"Written to {output}.")
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME... | all", show_default=False)] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="List the reproductions.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few small runs: to see that it works.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder for runs (JSON) and pictures.", show_default="benchmarks/results/reproduce"
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 2,
+    root: Root = Path(),
+) -> None:
+    """Repeat published experiments; a run that was done is not done again."""
+    if show_list or not names:
+        for name in reproduction_names():
+            typer.echo(f"{name:20} {load_reproduction(name).title}")
+        return
+    try:
+        chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
+    except ValueError as error:
+        _fail(str(error))
+    for reproduction in chosen:
+        _reproduce(reproduction, quick, output, threads, root)
+
+
+def _reproduce(
+    reproduction: Reproduction, quick: bool, output: Path | None, threads: int, root: Path
+) -> None:
+    import torch
+    from rich.console import Console
+
+    from khot.bench import terminal
+    from khot.bench.progress import progress
+    from khot.bench.reproducing import missing_packages, reproduce
+
+    missing = missing_packages(reproduction)
+    if missing:
+        _fail(f"{reproduction.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
+    if output is None and quick:
+        output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
+    path = ledger_path(reproduction.name, root) if output is None else output / f"{reproduction.name}.json"
+    torch.set_num_threads(threads)
+    with progress(f"khot reproduce {reproduction.name}") as report:
+        try:
+            ledger = reproduce(reproduction, path, quick=quick, report=report)
+        except ValueError as error:
+            _fail(str(error))
+    for grid in reproduction.tables(ledger):
+        terminal.show_grid(grid, Console())
+    picture = path.with_suffix(".svg")
+    reproduction.plot(ledger, picture)
+    typer.echo(f"Written to {path} and {picture}.")
 
 
 @app.command()

@@ -104,7 +104,7 @@ class TemperatureScheduler:
 
     def _set(self) -> None:
         for layer in self.layers:
-            layer.temperature = self.temperature  # pyright: ignore[reportAttributeAccessIssue]
+            layer.temperature = self.temperature  # pyright: ignore[reportArgumentType]
 
 
 def _progress(step: int, steps: int, warmup: int) -> float:

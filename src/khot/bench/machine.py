@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import subprocess
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["Commit", "Machine", "find_commit", "find_machine", "find_versions"]
+__all__ = ["Commit", "Machine", "describe_origin", "find_commit", "find_machine", "find_versions"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,18 @@ def find_commit() -> Commit | None:
     # Results and documentation change as a consequence of a run: only what is measured counts.
     changed = _git(root, "status", "--porcelain", "--", "src", "csrc", "setup.py", "pyproject.toml")
     return Commit(head, bool(changed))
+
+
+def describe_origin(packages: tuple[str, ...] = ()) -> str:
+    """Machine, versions, commit and date in one line."""
+    machine, commit = find_machine(), find_commit()
+    versions = ", ".join(f"{name} {number}" for name, number in find_versions(packages).items())
+    source = f", commit {commit.id[:9]}{' with changes' if commit.dirty else ''}" if commit else ""
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    return (
+        f"{machine.cpu}, {machine.cores} cores, {machine.ram_gib:g} GiB, {machine.os}; "
+        f"{versions}{source}; {today}."
+    )
 
 
 def _version(package: str) -> str | None:

@@ -1,6 +1,7 @@
 """Keeps the tables in README.md and docs/ equal to the committed results.
 
-A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; what is between is replaced.
+A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; what is between is replaced. NAME is
+that of a table of a suite, or `reproduce-` and the name of a reproduction.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 from pathlib import Path
 
 from khot.bench.grid import markdown
+from khot.bench.reproduction import load_ledger
+from khot.bench.reproductions import ledger_path, load_reproduction
 from khot.bench.results import Document, load, results_path
 from khot.bench.schema import SchemaError
 from khot.bench.tables import table
@@ -66,6 +69,8 @@ def _render(page: Path, root: Path, documents: dict[str, Document]) -> str:
 
 def _table(name: str, where: Path, root: Path, documents: dict[str, Document]) -> str:
     suite = name.partition("-")[0]
+    if suite == "reproduce":
+        return _reproduced(name.partition("-")[2], where, root)
     try:
         if suite not in documents:
             documents[suite] = load(results_path(suite, root))
@@ -76,4 +81,15 @@ def _table(name: str, where: Path, root: Path, documents: dict[str, Document]) -
             f"{where}: table {name!r} needs {missing}, which is missing; run `khot bench {suite}`"
         ) from None
     except (SchemaError, ValueError) as error:
+        raise MarkerError(f"{where}: {error}") from error
+
+
+def _reproduced(name: str, where: Path, root: Path) -> str:
+    path = ledger_path(name, root)
+    if not path.exists():
+        raise MarkerError(f"{where}: needs {path.relative_to(root)}; run `khot reproduce {name}`")
+    try:
+        ledger = load_ledger(name, path)
+        return "\n".join(markdown(grid) for grid in load_reproduction(name).tables(ledger))
+    except ValueError as error:
         raise MarkerError(f"{where}: {error}") from error

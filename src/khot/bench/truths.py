@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from khot.relaxations.special import ndtr, ndtri
+
 __all__ = ["TRUTHS", "Truth"]
 
 _HALVINGS = 100
@@ -47,11 +49,39 @@ def _sigmoid_weights(x: Tensor, k: int) -> Tensor:
 
 
 def _sigmoid_gradient(y: Tensor, grad: Tensor) -> Tensor:
-    """`(diag(w) − w wᵀ/Σw) grad` with `w = y(1 − y)`."""
-    w = y * (1 - y)
+    return _gated_gradient(y * (1 - y), grad)
+
+
+def _gated_gradient(w: Tensor, grad: Tensor) -> Tensor:
+    """`(diag(w) − w wᵀ/Σw) grad`."""
     total = w.sum(-1, keepdim=True)
     mean = torch.where(total > 0, (w * grad).sum(-1, keepdim=True) / total, 0.0)
     return w * (grad - mean)
+
+
+def _laplace_weights(x: Tensor, k: int) -> Tensor:
+    n = x.shape[-1]
+    if k == n:
+        return torch.ones_like(x)
+    middle = math.log(2 * k / n) if 2 * k < n else -math.log(2 * (n - k) / n)
+    return _solve(_laplace, x, k, middle - x.amax(-1, keepdim=True), middle - x.amin(-1, keepdim=True))
+
+
+def _laplace(z: Tensor) -> Tensor:
+    tail = torch.exp(-z.abs()) / 2
+    return torch.where(z > 0, 1 - tail, tail)
+
+
+def _laplace_gradient(y: Tensor, grad: Tensor) -> Tensor:
+    return _gated_gradient(torch.minimum(y, 1 - y), grad)
+
+
+def _normal_weights(x: Tensor, k: int) -> Tensor:
+    n = x.shape[-1]
+    if k == n:
+        return torch.ones_like(x)
+    middle = float(ndtri(torch.tensor(k / n, dtype=torch.float64)))
+    return _solve(ndtr, x, k, middle - x.amax(-1, keepdim=True), middle - x.amin(-1, keepdim=True))
 
 
 def _sparse_weights(x: Tensor, k: int) -> Tensor:
@@ -73,6 +103,8 @@ def _order(x: Tensor, k: int) -> Tensor:
 
 TRUTHS: dict[str, Truth] = {
     "sigmoid": Truth(_sigmoid_weights, _sigmoid_gradient),
+    "laplace": Truth(_laplace_weights, _laplace_gradient),
+    "normal": Truth(_normal_weights),
     "sparse": Truth(_sparse_weights),
     "hard": Truth(_hard_weights),
     "argsort": Truth(_order),

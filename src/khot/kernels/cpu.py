@@ -97,8 +97,8 @@ def gate_jacobian(
 
     .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j}
 
-    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, and for the sparse gate 1 where
-    0 < r < 1 and 0 elsewhere.
+    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, and for the sparse gate 1
+    where 0 < r < 1 and 0 elsewhere.
 
     An entry with w = 0 takes no part in m and gets exactly 0, even where g is not finite; a row with no
     weight at all has m = 0.

@@ -1,7 +1,7 @@
 """Losses built on the relaxations; each as a function and as a module.
 
-    fenchel_young_loss, FenchelYoungLoss      how far scores are from selecting a target; gradient y − target
-    topk_cross_entropy, TopKCrossEntropy      a classifier's label should be among its k largest logits
+fenchel_young_loss, FenchelYoungLoss      how far scores are from selecting a target; gradient y − target
+topk_cross_entropy, TopKCrossEntropy      a classifier's label should be among its k largest logits
 """
 
 from khot.losses.fenchel_young import FenchelYoungLoss, fenchel_young_loss

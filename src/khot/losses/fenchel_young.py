@@ -2,10 +2,10 @@
 
     L(x, t) = max_π [⟨x, π⟩ − τ Σ ω(πᵢ)] − [⟨x, t⟩ − τ Σ ω(tᵢ)],    π ∈ [0, 1]ⁿ, Σπ = Σt = k,
 
-with ω the potential of the gate (ω′ = F⁻¹). It is convex in x, not negative, 0 exactly when y(x) = t, and its gradient
-is y(x) − t: no derivative of the operator is needed. For the sigmoid gate and k = 1 of two classes it is the
-logistic loss. Cost: one evaluation of the operator. Reference: Blondel, Martins & Niculae (2020), Learning with
-Fenchel–Young Losses.
+with ω the potential of the gate (ω′ = F⁻¹). It is convex in x, not negative, 0 exactly when y(x) = t, and its
+gradient is y(x) − t: no derivative of the operator is needed. For the sigmoid gate and k = 1 of two classes
+it is the logistic loss. Cost: one evaluation of the operator. Reference: Blondel, Martins & Niculae (2020),
+Learning with Fenchel–Young Losses.
 """
 
 from __future__ import annotations
@@ -39,12 +39,13 @@ def fenchel_young_loss(
 ) -> Tensor:
     r"""How far scores are from selecting a target; the gradient in ``x`` is :math:`y(x) - t`.
 
-    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau \Omega(\pi)\big]
+    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau
+    \Omega(\pi)\big]
               - \langle x, t\rangle + \tau \Omega(t), \qquad k = \textstyle\sum_i t_i
 
     Args:
-        x: scores, any floating shape.
-        target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or soft. Their sum along ``dim`` is
+        x: scores, any floating shape. target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or
+        soft. Their sum along ``dim`` is
             the budget k, which may differ between rows. Not differentiated.
         method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
@@ -122,7 +123,9 @@ class FenchelYoungLoss(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
-        return f"method={self.method!r}, temperature={self.temperature:g}, reduction={self.reduction!r}{options}"
+        return (
+            f"method={self.method!r}, temperature={self.temperature:g}, reduction={self.reduction!r}{options}"
+        )
 
 
 class _Envelope(torch.autograd.Function):
@@ -138,12 +141,12 @@ class _Envelope(torch.autograd.Function):
         difference = y - target
         linear = torch.where(difference == 0, 0, x * difference).sum(dim)
         ctx.gate, ctx.dim = gate, dim
-        ctx.save_for_backward(y, target, temperature)
+        ctx.save_for_backward(y, target)
         return linear + temperature.squeeze(dim) * _potential_gap(gate, y, target, dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        y, target, temperature = ctx.saved_tensors
+        y, target = ctx.saved_tensors
         grad = grads[0].unsqueeze(ctx.dim)
         grad_temperature = None
         if ctx.needs_input_grad[3]:

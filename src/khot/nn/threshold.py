@@ -127,6 +127,10 @@ class LaplaceTopK(_ThresholdTopK):
     r"""Laplace top-k as a layer; see :func:`khot.laplace_topk`.
 
     Arguments as :class:`SigmoidTopK`.
+
+    Example:
+        >>> LaplaceTopK(2, temperature=0.5)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
+        tensor([2.])
     """
 
     def _weights(self, x: Tensor, k: float | Tensor, mask: Tensor | None) -> Tensor:
@@ -137,6 +141,10 @@ class NormalTopK(_ThresholdTopK):
     r"""Normal top-k as a layer; see :func:`khot.normal_topk`.
 
     Arguments as :class:`SigmoidTopK`.
+
+    Example:
+        >>> NormalTopK(2, temperature=0.5)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
+        tensor([2.])
     """
 
     def _weights(self, x: Tensor, k: float | Tensor, mask: Tensor | None) -> Tensor:
@@ -146,7 +154,10 @@ class NormalTopK(_ThresholdTopK):
 class SparseTopK(_ThresholdTopK):
     r"""Sparse top-k as a layer; see :func:`khot.sparse_topk`.
 
-    Arguments as :class:`SigmoidTopK`, and ``norm`` in (1, 2].
+    Arguments as :class:`SigmoidTopK`, and:
+
+    Args:
+        norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
 
     Example:
         >>> SparseTopK(2, norm=1.5)

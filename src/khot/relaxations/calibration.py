@@ -18,6 +18,7 @@ from khot.relaxations.arguments import Number, check_budget, compute_dtype, posi
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation
+from khot.relaxations.special import xlog1py, xlogy
 
 __all__ = ["calibrate_temperature", "sharpness"]
 
@@ -45,9 +46,10 @@ def calibrate_temperature(
         target: the mean value wanted: between 0 and 1, for ``"mass"`` between k/n and 1.
         measure: ``"entropy"``, the mean binary entropy of the weights relative to that of equal weights, or
             ``"mass"``, the share of the weight that lies on the k largest scores.
-        method: the relaxation; with its ``options``.
+        method: the relaxation.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``x``, True where an entry may be selected.
+        options: of the method.
 
     Returns:
         The temperature.
@@ -103,9 +105,10 @@ def sharpness(
     dim: int = -1,
     mask: Tensor | None = None,
 ) -> float:
-    """How sharp the weights ``y`` of the scores ``x`` are, by a measure of this module, averaged over rows."""
+    """How sharp the weights ``y`` of the scores ``x`` are, by a measure of this module: mean over rows."""
     y = y.detach().to(compute_dtype(y))
-    budget = k.to(y.dtype).unsqueeze(dim) if isinstance(k, Tensor) and k.dim() else torch.as_tensor(k, dtype=y.dtype)
+    budget = torch.as_tensor(k, dtype=y.dtype)
+    budget = budget.unsqueeze(dim) if budget.dim() else budget
     if measure == "mass":
         on_top = (y * hard_topk(x, k, dim=dim, mask=mask)).sum(dim, keepdim=True)
         return float((on_top / budget.clamp_min(torch.finfo(y.dtype).tiny)).mean())
@@ -117,4 +120,4 @@ def sharpness(
 
 
 def _binary_entropy(p: Tensor) -> Tensor:
-    return -(torch.special.xlogy(p, p) + torch.special.xlog1py(1 - p, -p))
+    return -(xlogy(p, p) + xlog1py(1 - p, -p))

@@ -51,7 +51,7 @@ def gated_topk(
     hard: bool,
 ) -> Tensor:
     """The weights of the operator called ``name``."""
-    y = None if gate.kernel is None else _native(name, gate, x, k, temperature, dim, mask)
+    y = _native(name, gate, x, k, temperature, dim, mask)
     if y is None:
         rows = as_rows(name, x, k, temperature, dim, mask)
         function = _Gated if torch.compiler.is_compiling() else _GatedForwardMode
@@ -71,7 +71,7 @@ def _native(
 ) -> Tensor | None:
     """The weights by the compiled kernel, or None where that cannot be."""
     tensors = [t for t in (x, k, temperature, mask) if isinstance(t, Tensor)]
-    if not is_plain(*tensors) or native() is None:
+    if gate.kernel is None or not is_plain(*tensors) or native() is None:
         return None
     last = position(name, x, dim)
     check_budget(name, x, k, last)
@@ -119,9 +119,9 @@ def _backward_product(
     grad_y, grad_state = (None if g is None else g.to(state.dtype) for g in grads)
     if grad_y is None and grad_state is None:
         return None
-    if grad_y is not None and grad_state is None and not torch.is_grad_enabled():
-        if gate.kernel is not None and cpu.usable(state, grad_y):
-            return cpu.gate_jacobian(state, grad_y, temperature, gate.kernel)
+    kernel = None if grad_state is not None or torch.is_grad_enabled() else gate.kernel
+    if kernel is not None and grad_y is not None and cpu.usable(state, grad_y):
+        return cpu.gate_jacobian(state, grad_y, temperature, kernel)
     slope = gate.slope(state)
     moves = slope > 0
     by_shift = torch.zeros_like(state)  # the gradient in (x + c)/τ
@@ -162,7 +162,7 @@ def _gradients(
 
 
 class _NativeGated(torch.autograd.Function):
-    """The operation by the compiled kernels: k and temperature may be numbers; eager and reverse mode only."""
+    """The same by the compiled kernels: k and temperature may be numbers; eager and reverse mode only."""
 
     @staticmethod
     def forward(

@@ -17,6 +17,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from khot.kernels import cpu
+from khot.relaxations.special import ndtr, ndtri, xlog1py, xlogy
+
 __all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate", "residual_of"]
 
 
@@ -30,8 +33,8 @@ class Gate(ABC):
     order: int = 3
     """3 if `distance` gives smooth second derivatives: the error of a step is its cube. Else 2."""
     reach: float = math.inf
-    """F⁻¹(1): where F is finite there, the tails have no logarithms, and `step` tells how the solver goes on."""
-    kernel: str | None = None
+    """F⁻¹(1). If that is finite, tails have no logarithms, and `step` tells how the solver goes on."""
+    kernel: cpu.GateKind | None = None
     """The name of the compiled kernels, if there are any."""
 
     @abstractmethod
@@ -108,7 +111,7 @@ class _Logistic(_Symmetric):
         return state.abs() * (1 - state.abs())
 
     def potential(self, y: Tensor) -> Tensor:
-        return torch.special.xlogy(y, y) + torch.special.xlog1py(1 - y, -y)
+        return xlogy(y, y) + xlog1py(1 - y, -y)
 
 
 class _Laplace(_Symmetric):
@@ -130,24 +133,24 @@ class _Laplace(_Symmetric):
 
     def potential(self, y: Tensor) -> Tensor:
         smaller = torch.minimum(y, 1 - y)
-        return torch.special.xlogy(smaller, 2 * smaller) - smaller
+        return xlogy(smaller, 2 * smaller) - smaller
 
 
 class _Normal(_Symmetric):
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         slope = _normal_density(a)
-        return torch.special.ndtr(a), slope, -a * slope
+        return ndtr(a), slope, -a * slope
 
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
-        return torch.where(p < q, torch.special.ndtri(p), -torch.special.ndtri(q))
+        return torch.where(p < q, ndtri(p), -ndtri(q))
 
     def weights(self, a: Tensor) -> Tensor:
-        return torch.special.ndtr(a)
+        return ndtr(a)
 
     def slope(self, state: Tensor) -> Tensor:
         size = state.abs()
         none = size == 0  # the quantile is infinite, and would spoil a second derivative
-        return torch.where(none, 0, _normal_density(torch.special.ndtri(torch.where(none, 0.5, size))))
+        return torch.where(none, 0, _normal_density(ndtri(torch.where(none, 0.5, size))))
 
     def potential(self, y: Tensor) -> Tensor:
         return -self.slope(residual_of(y))
@@ -169,7 +172,7 @@ class Sparse(Gate):
         return torch.where(above, 1 - y, y), self.slope(y), None
 
     def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
-        """Newton's on (ΣF over 0 < a < 1)^{q−1}, a norm of a, hence nearly linear while none leaves (0, 1)."""
+        """Newton's on (ΣF over 0 < a < 1)^{q−1}: a norm of a, nearly linear while none leaves (0, 1)."""
         y = self.weights(a)
         slope = self.slope(y) * counts
         inside = (y * (slope > 0)).sum(-1, keepdim=True)

@@ -3,9 +3,10 @@
     y = argmax ⟨x, π⟩ − τ Σᵢ ω(πᵢ)  over  π ∈ [0, 1]ⁿ, Σπ = k,    ω(p) = m log 2m − m,  m = min(p, 1 − p),
     yᵢ = F((xᵢ + c)/τ),   F(a) = eᵃ/2 for a < 0, 1 − e⁻ᵃ/2 above,   c such that Σy = k.
 
-A member of the threshold family (``gated.py``) with w = min(y, 1 − y): once differentiable where a weight is ½.
-Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled kernel solves a
-whole piece. Cost: a selection and 3–5 passes over the row; no sort. Reference: Struski et al. (2025), LapSum.
+A member of the threshold family (``gated.py``) with w = min(y, 1 − y): once differentiable where a weight is
+½. Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled kernel
+solves a whole piece. Cost: a selection and 3–5 passes over the row; no sort. Reference: Struski et al.
+(2025), LapSum.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def laplace_topk(
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 3) for v in laplace_topk(x, 2).tolist()]
-        [0.849, 0.41, 0.741]
+        [0.905, 0.355, 0.741]
 
     Reference: Struski, Bednarczyk, Podolak & Tabor (2025), LapSum: One Method to Differentiate Them All.
     """

@@ -2,12 +2,12 @@
 
     yᵢ = Φ((xᵢ + c)/τ),   c such that Σy = k.
 
-yᵢ is the probability that a score with Gaussian noise of standard deviation τ exceeds one *fixed* threshold. It is
-not the probability that the entry is among the k largest noisy scores, whose threshold moves with the noise: that
-is ``perturbed_topk``.
+yᵢ is the probability that a score with Gaussian noise of standard deviation τ exceeds one *fixed* threshold.
+It is not the probability that the entry is among the k largest noisy scores, whose threshold moves with the
+noise: that is ``perturbed_topk``.
 
-A member of the threshold family (``gated.py``) with w = φ((x + c)/τ). Cost: a partial sort and 3–5 passes over the
-row, in torch operations.
+A member of the threshold family (``gated.py``) with w = φ((x + c)/τ). Cost: a partial sort and 3–5 passes
+over the row, in torch operations.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def normal_topk(
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 3) for v in normal_topk(x, 2).tolist()]
-        [0.941, 0.333, 0.715]
+        [0.943, 0.338, 0.719]
+
+    Reference: none of its own; the family is that of Wijk, Vinuesa & Azizpour (2025).
     """
     return gated_topk("normal_topk", NORMAL, x, k, temperature, dim, mask, hard)
 
@@ -63,6 +65,6 @@ SPEC = register(
         real_k=True,
         smooth="C∞",
         max_n=1_000_000,
-        reference="the threshold family with Gaussian noise",
+        reference="the family of Wijk, Vinuesa & Azizpour (2025)",
     )
 )

@@ -5,10 +5,10 @@
 
 q = 2 is the Euclidean projection of x/τ; with k = 1 it is sparsemax. As q → 1 the zeros go and the ones stay.
 
-A member of the threshold family (``gated.py``) with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere: where all
-weights are 0 or 1 there is no gradient. Cost: for q = 2 a selection and about 5 passes over the row in the compiled
-kernel, no sort; for other norms torch operations. References: Sander et al. (2023); Martins & Astudillo (2016) for
-sparsemax; Blondel, Martins & Niculae (2020).
+A member of the threshold family (``gated.py``) with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere:
+where all weights are 0 or 1 there is no gradient. Cost: for q = 2 a selection and about 5 passes over the row
+in the compiled kernel, no sort; for other norms torch operations. References: Sander et al. (2023); Martins &
+Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def sparse_topk(
         >>> [round(v, 3) for v in sparse_topk(x, 2).tolist()]
         [1.0, 0.65, 0.35, 0.0]
 
-    References: Sander, Puigcerver, Djolonga, Peyré & Blondel (2023), Fast, Differentiable and Sparse Top-k;
+    Reference: Sander, Puigcerver, Djolonga, Peyré & Blondel (2023), Fast, Differentiable and Sparse Top-k;
     Martins & Astudillo (2016), From Softmax to Sparsemax.
     """
     return gated_topk("sparse_topk", sparse_gate("sparse_topk", norm), x, k, temperature, dim, mask, hard)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 __all__ = ["TRUTHS", "laplace", "normal", "sigmoid", "sparse"]
 
 Vector = npt.NDArray[np.floating[Any]]
+Gate = Callable[[Vector], tuple[npt.NDArray[np.bool_], Vector]]
 
 
 def sigmoid(x: Vector, k: float, temperature: float = 1.0) -> Vector:
@@ -36,16 +37,14 @@ def normal(x: Vector, k: float, temperature: float = 1.0) -> Vector:
 def sparse(x: Vector, k: float, temperature: float = 1.0, norm: float = 2.0) -> Vector:
     """Weights of sparse top-k, likewise."""
 
-    def gate(a: Vector) -> tuple[Vector, Vector]:
-        y = np.clip(a, 0, 1) ** (1 / (np.longdouble(norm) - 1))
+    def gate(a: Vector) -> tuple[npt.NDArray[np.bool_], Vector]:
+        y = cast("Vector", np.minimum(np.maximum(a, 0), 1) ** (1 / (np.longdouble(norm) - 1)))
         return y > 0.5, np.where(y > 0.5, y - 1, y)
 
     return _solved(x, k, temperature, gate)
 
 
-def _solved(
-    x: Vector, k: float, temperature: float, gate: Callable[[Vector], tuple[Vector, Vector]]
-) -> Vector:
+def _solved(x: Vector, k: float, temperature: float, gate: Gate) -> Vector:
     scores = np.asarray(x, dtype=np.longdouble)
     anchor = np.sort(scores)[::-1][int(np.ceil(k)) - 1]
     z = (scores - anchor) / np.longdouble(temperature)
@@ -63,7 +62,7 @@ def _root(
     low: float,
     high: float,
     halvings: int,
-    gate: Callable[[Vector], tuple[Vector, Vector]],
+    gate: Gate,
 ) -> Any:
     """The shift between low and high at which the weights sum to k, in the precision of z.
 
@@ -80,7 +79,7 @@ def _root(
     return (bottom + top) / 2
 
 
-def _by_tail(a: Vector, tail: Callable[[Vector], Vector]) -> tuple[Vector, Vector]:
+def _by_tail(a: Vector, tail: Callable[[Vector], Vector]) -> tuple[npt.NDArray[np.bool_], Vector]:
     """Which weights exceed ½, and their signed distances to the nearer of 0 and 1, for a symmetric gate."""
     above = a > 0
     distance = tail(np.minimum(np.abs(a), 11000))

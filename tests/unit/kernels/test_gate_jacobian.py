@@ -213,6 +213,23 @@ def test_concurrent_python_threads():
             assert all(torch.equal(out, right) for out in outs)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gate", ["laplace", "sparse"])
+@pytest.mark.parametrize("shape", [(7, 3), (5, 33), (2, 700)])
+def test_other_gates_against_the_dense_jacobian(gate, shape, dtype):
+    state, grad, temperature = problem(shape, dtype)
+    if gate == "sparse":  # weights: some 0, some 1, the others between
+        state = (3 * state.abs()).clamp(max=1)
+    out, mean = cpu.gate_jacobian(state, grad, temperature, gate)
+    for r in range(shape[0]):
+        y, g = state[r].double(), grad[r].double()
+        w = y.abs() if gate == "laplace" else ((y > 0) & (y < 1)).double()
+        jacobian = torch.diag(w) - torch.outer(w, w) / w.sum()
+        allowed = 64 * torch.finfo(dtype).eps * w * (g.abs() + g.abs().max()) / temperature[r].double()
+        assert ((out[r].double() - jacobian @ g / temperature[r].double()).abs() <= allowed).all()
+        assert abs(mean[r].item() - (w @ g / w.sum()).item()) <= 64 * torch.finfo(dtype).eps * g.abs().max()
+
+
 def test_result_has_no_graph():
     residual, grad, temperature = (tensor.requires_grad_() for tensor in problem((4, 6), torch.float32))
     out, mean = cpu.gate_jacobian(residual, grad, temperature)

@@ -1,4 +1,4 @@
-// Part of sigmoid_topk.inl: where the fast path starts, from the first two moments of a row.
+// Where a fast path starts, from the first two moments of a row; after vector.inl.
 
 struct LaneMoments {
     vec sum, squares;
@@ -52,20 +52,21 @@ KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, i
 // The threshold of a Gaussian row with these sums of moments, for each row of a group whose open is 0; it becomes 1
 // where the standard deviation is below the limit, in units of τ. What a row gets depends on itself alone.
 static void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
-                         Group<real>& group) {
+                         real softness, Group<real>& group) {
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
         const real mean = sum[r] * share, variance = squares[r] * share - mean * mean;
         const real v = variance * group.rate[r] * group.rate[r];
-        const real widening = real(__builtin_sqrt(1 + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
+        const real widening = real(__builtin_sqrt(softness + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
         const real anchor = pivot[r] + (mean - widening * group.logit[r] / group.rate[r]);
         group.anchor[r] = group.open[r] != 0 ? group.anchor[r] : anchor;
         group.open[r] |= group.ordinary[r] != 0 && v < limit * limit ? 1 : 0;  // NaN is not
     }
 }
 
-// Where to start in each row; open is 1 where that is good enough.
-static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
+// Where to start in each row; open is 1 where that is good enough. `softness` is π/8 times the variance of the gate,
+// rounded to 1 for the logistic.
+static void gaussian_anchors(const real* x, int64_t n, int rows, real softness, Group<real>& group) {
     vec lanes[2][GROUP];
     real sums[2][GROUP] = {};
     real pivot[GROUP] = {};
@@ -78,7 +79,7 @@ static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& gr
     }
     for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
     for (int r = 0; r < GROUP; ++r) group.open[r] = 0;
-    anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), group);
+    anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), softness, group);
     for (int r = 0; r < rows; ++r) wide += group.open[r] == 0;
     if (wide == 0 || n > ROUGH) return;
     // A short row of which some scores are far away, or excluded: try again without them, from the middle one of
@@ -93,5 +94,5 @@ static void gaussian_anchors(const real* x, int64_t n, int rows, Group<real>& gr
         lanes[1][r] = moments.squares;
     }
     for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
-    anchors_from(sums[0], sums[1], pivot, real(1) / real(n), real(CLIPPED_WIDE), group);
+    anchors_from(sums[0], sums[1], pivot, real(1) / real(n), real(CLIPPED_WIDE), softness, group);
 }

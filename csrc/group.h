@@ -1,0 +1,64 @@
+// Groups of rows, for which what is done once per row is done for many at a time, and where a search in them starts.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "rows.h"
+
+namespace khot {
+namespace {
+
+// The start is estimated from at most this many elements of a row, in pieces spread over it.
+constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
+
+// Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
+constexpr double WIDE = 6;
+
+// The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
+constexpr double CLIPPED_WIDE = 4;
+
+// Up to this length, sums of weights themselves are exact enough.
+constexpr int64_t ROUGH = 256;
+
+// Short rows are searched for in groups of so many rows and about so many elements.
+constexpr int GROUP = 16;
+constexpr int64_t GROUP_ELEMENTS = 4096;
+
+template <typename real>
+struct Group {
+    double k[GROUP];
+    real rate[GROUP], logit[GROUP];  // 1/τ, logit(k/n)
+    int ordinary[GROUP];             // 1: worth trying
+    double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
+    real anchor[GROUP];
+    int open[GROUP];                 // 1: not found
+};
+
+// How many rows of n elements make a group.
+inline int group_size(int64_t n) {
+    const int64_t fitting = GROUP_ELEMENTS / n;
+    return int(fitting < 1 ? 1 : (fitting > GROUP ? GROUP : fitting));
+}
+
+// The budgets and temperatures of the group that starts at row `first`; those past the last row are copies.
+// Where all rows have the same, which is the rule, once is enough.
+template <typename real>
+void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& group) {
+    for (int r = 0; r < GROUP; ++r) {
+        const int64_t row = first + (r < count ? r : 0);
+        const double k = rows.k[row * rows.k_stride];
+        const bool ordinary = k > 0 && k < double(rows.n);
+        group.k[r] = k;
+        group.rate[r] = rate_of(rows.temperature[row * rows.temperature_stride]);
+        group.ordinary[r] = ordinary ? 1 : 0;
+        group.logit[r] = group.middle[r] = 0;
+        if (!ordinary) continue;
+        const double n = double(rows.n);
+        group.logit[r] = real(std::log(k / (n - k)));
+        group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
+    }
+}
+
+}  // namespace
+}  // namespace khot

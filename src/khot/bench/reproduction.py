@@ -1,0 +1,116 @@
+"""What a reproduction is: an experiment made of runs, each of which is done once.
+
+A run is a function of its settings alone (a seed is one of them) and gives numbers. Finished runs are kept in
+one JSON file, written anew after each, so that an experiment that was stopped goes on where it was. From the
+runs come a table and a picture.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from khot.bench.grid import Grid
+from khot.bench.machine import describe_origin
+
+__all__ = ["Ledger", "Reproduction", "Settings", "load_ledger", "mean_and_error"]
+
+Settings = Mapping[str, Any]
+Numbers = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """An experiment.
+
+    Args:
+        name: the same as its module's: author and year of what it follows, or a topic.
+        title: one line.
+        runs: the settings of all runs, or of a few small ones if ``quick``; in the order in which to do them.
+        run: the numbers of one run.
+        tables: of the finished runs.
+        plot: draws the finished runs into the file; matplotlib is there.
+        needs: packages beyond khot's core, as pip names them.
+    """
+
+    name: str
+    title: str
+    runs: Callable[[bool], Sequence[Settings]]
+    run: Callable[[Settings], Numbers]
+    tables: Callable[[Ledger], tuple[Grid, ...]]
+    plot: Callable[[Ledger, Path], None]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass
+class Ledger:
+    """The finished runs of a reproduction: settings and numbers, and where and when they were done."""
+
+    name: str
+    runs: list[tuple[dict[str, Any], Numbers]] = dataclasses.field(
+        default_factory=lambda: list[tuple[dict[str, Any], Numbers]]()
+    )
+    origin: str = ""
+
+    def find(self, settings: Settings) -> Numbers | None:
+        """The numbers of the run with these settings, if it is done."""
+        wanted = _plain(settings)
+        return next((numbers for done, numbers in self.runs if done == wanted), None)
+
+    def select(self, number: str, **settings: Any) -> list[float]:
+        """One number of all runs that have these settings."""
+        return [
+            numbers[number]
+            for done, numbers in self.runs
+            if all(done.get(key) == value for key, value in settings.items())
+        ]
+
+    def add(self, settings: Settings, numbers: Numbers, path: Path) -> None:
+        """Keep a finished run, on disk too: the file is the old one or the new one, never half of one."""
+        self.runs.append((_plain(settings), numbers))
+        self.origin = describe_origin()
+        document = {
+            "name": self.name,
+            "origin": self.origin,
+            "runs": [{"settings": done, "numbers": result} for done, result in self.runs],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".json")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+
+
+def load_ledger(name: str, path: Path) -> Ledger:
+    """The ledger in the file, or an empty one if there is no file."""
+    if not path.exists():
+        return Ledger(name)
+    try:
+        document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        runs = [(dict(run["settings"]), dict(run["numbers"])) for run in document["runs"]]
+        return Ledger(name, runs, str(document["origin"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a ledger of runs ({error}); move it away to start anew") from error
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and its standard error (0 for one value)."""
+    count = len(values)
+    mean = sum(values) / count
+    if count < 2:
+        return mean, 0.0
+    variance = sum((value - mean) ** 2 for value in values) / (count - 1)
+    return mean, (variance / count) ** 0.5
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """The settings as JSON gives them back."""
+    return cast("dict[str, Any]", json.loads(json.dumps(dict(settings))))
