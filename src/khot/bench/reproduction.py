@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from khot.bench.grid import Grid
+from khot.bench.json_file import write_json
 from khot.bench.machine import describe_origin
 
 __all__ = ["Ledger", "Reproduction", "Settings", "load_ledger", "mean_and_error"]
@@ -80,13 +79,7 @@ class Ledger:
             "origin": self.origin,
             "runs": [{"settings": done, "numbers": result} for done, result in self.runs],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".json")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1, ensure_ascii=False)
-            file.write("\n")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        write_json(document, path)
 
 
 def load_ledger(name: str, path: Path) -> Ledger:

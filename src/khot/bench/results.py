@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from khot.bench.cases import Case
+from khot.bench.json_file import write_json
 from khot.bench.machine import Commit, Machine
 from khot.bench.memory import METHOD, FailureKind
 from khot.bench.schema import SchemaError, read
@@ -153,17 +152,7 @@ def results_path(suite: str, root: Path) -> Path:
 
 def save(document: Document, path: Path) -> None:
     """Write a document; a reader sees the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(dataclasses.asdict(document), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_json(dataclasses.asdict(document), path)
 
 
 def load(path: Path) -> Document:

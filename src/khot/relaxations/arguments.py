@@ -93,6 +93,8 @@ def budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool 
 def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> None:
     """Check 0 ≤ k ≤ n, and with ``integer`` that a number is whole."""
     n = x.shape[dim]
+    if type(k) is int and 0 <= k <= n:  # the rule; to ask whether it is a tensor costs more than the rest
+        return
     if isinstance(k, Tensor):
         _check_real(name, "k", k)
         if not is_plain(k):
@@ -135,6 +137,8 @@ def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
 
 def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
     """The temperature, or the nearest to it that is neither 0 nor infinite in ``dtype``."""
+    if type(temperature) is float and 1e-30 < temperature < 1e30:
+        return temperature
     info = torch.finfo(dtype)
     if not isinstance(temperature, Tensor):
         return min(max(float(temperature), info.tiny), info.max)
@@ -162,6 +166,8 @@ def per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: in
 
 def check_temperature(name: str, temperature: Number | Tensor) -> None:
     """Check that the temperature is positive and finite."""
+    if type(temperature) is float and 0 < temperature < math.inf:
+        return
     if isinstance(temperature, Tensor):
         _check_real(name, "temperature", temperature)
         if is_plain(temperature):

@@ -76,19 +76,20 @@ def _native(
     last = position(name, x, dim)
     check_budget(name, x, k, last)
     check_temperature(name, temperature)
-    temperature = within_range(temperature, compute_dtype(x))
-    k_rows = per_row(name, "k", x, k, last) if isinstance(k, Tensor) else float(k)
-    t_rows = (
-        per_row(name, "temperature", x, temperature, last)
-        if isinstance(temperature, Tensor)
-        else float(temperature)
-    )
+    dtype = compute_dtype(x)
+    temperature = within_range(temperature, dtype)
+    if len(tensors) == 1:
+        k_rows, t_rows = float(k), float(temperature)
+    else:
+        k_rows = per_row(name, "k", x, k, last) if isinstance(k, Tensor) else float(k)
+        t_rows = temperature
+        if isinstance(temperature, Tensor):
+            t_rows = per_row(name, "temperature", x, temperature, last)
     if mask is not None:
         check_mask(name, x, mask)
         mask = mask.expand(x.shape).movedim(last, -1)
     rows = x if last == x.dim() - 1 else x.movedim(last, -1)
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-        dtype = compute_dtype(x)
         if dtype == x.dtype:
             y = cpu.gated_topk(gate.kernel, rows, k_rows, t_rows, mask)[0]
         else:

@@ -1,0 +1,134 @@
+"""khot.calibrate_temperature: the weights at the temperature it returns are as sharp as wanted."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import entr
+
+import khot
+from khot.relaxations import registry
+
+METHODS = [(name, options) for name, spec in registry.specs().items() for options in ({}, *spec.example_options)]
+
+
+def scores(*shape: int, seed: int = 0) -> torch.Tensor:
+    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def entropy(y: np.ndarray, k: np.ndarray | float, n: np.ndarray | int) -> float:
+    """The mean over rows (…, n) of ΣH(y) / (n H(k/n))."""
+    share = k / n
+    most = n * (entr(share) + entr(1 - share))
+    return float(((entr(y) + entr(1 - y)).sum(-1) / most).mean())
+
+
+def mass(y: np.ndarray, x: np.ndarray, k: np.ndarray | int) -> float:
+    """The mean over rows of the share of the weight on the k largest."""
+    rank = np.argsort(np.argsort(-x, -1), -1)
+    top = rank < np.broadcast_to(k, x.shape[:-1])[..., None]
+    return float(((y * top).sum(-1) / k).mean())
+
+
+@pytest.mark.parametrize("target", [0.05, 0.5, 0.9])
+@pytest.mark.parametrize(("method", "options"), METHODS)
+def test_the_entropy_is_reached(method, options, target):
+    x = scores(6, 9)
+    temperature = khot.calibrate_temperature(x, 3, target, method=method, **options)
+    y = khot.topk(x, 3, method, temperature=temperature, **options)
+    assert entropy(y.numpy(), 3, 9) == pytest.approx(target, abs=1e-3)
+
+
+@pytest.mark.parametrize("target", [0.4, 0.7, 0.99])
+@pytest.mark.parametrize(("method", "options"), METHODS)
+def test_the_mass_is_reached(method, options, target):
+    x = scores(6, 9, seed=1)
+    temperature = khot.calibrate_temperature(x, 3, target, "mass", method=method, **options)
+    y = khot.topk(x, 3, method, temperature=temperature, **options)
+    assert mass(y.numpy(), x.numpy(), 3) == pytest.approx(target, abs=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_the_temperature_has_the_scale_of_the_scores(scale):
+    x = scores(4, 7)
+    temperature = khot.calibrate_temperature(x, 2, 0.5)
+    assert khot.calibrate_temperature(scale * x, 2, 0.5) == pytest.approx(scale * temperature, rel=1e-6)
+
+
+@pytest.mark.parametrize("measure", ["entropy", "mass"])
+def test_a_budget_for_each_row(measure):
+    x, k = scores(4, 9, seed=2), torch.tensor([1, 2, 4, 7])
+    temperature = khot.calibrate_temperature(x, k, 0.8, measure)
+    y = khot.topk(x, k, temperature=temperature).numpy()
+    reached = entropy(y, k.numpy(), 9) if measure == "entropy" else mass(y, x.numpy(), k.numpy())
+    assert reached == pytest.approx(0.8, abs=1e-3)
+
+
+@pytest.mark.parametrize("measure", ["entropy", "mass"])
+def test_a_budget_that_broadcasts_over_leading_rows(measure):
+    """One for each column of an (A, n, B) tensor: the same as if it were written out."""
+    x, k = scores(2, 6, 3, seed=3), torch.tensor([1.0, 2.0, 4.0])
+    ours = khot.calibrate_temperature(x, k, 0.75, measure, dim=1)
+    written_out = khot.calibrate_temperature(x.movedim(1, -1), k.expand(2, 3), 0.75, measure)
+    assert ours == pytest.approx(written_out, rel=1e-6)
+
+
+@pytest.mark.parametrize("measure", ["entropy", "mass"])
+def test_what_the_mask_hides_does_not_matter(measure):
+    x = scores(5, 8, seed=4)
+    mask = torch.arange(8) < 6
+    expected = khot.calibrate_temperature(x[:, :6], 2, 0.6, measure)
+    for hidden in (0.0, -1e9, 1e30, torch.inf):
+        filled = torch.where(mask, x, hidden)
+        assert khot.calibrate_temperature(filled, 2, 0.6, measure, mask=mask) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_huge_temperature_has_all_the_entropy():
+    """1 is the limit; a hair below it is reached, at a temperature far above the spread of the scores."""
+    x = scores(3, 10, seed=5)
+    temperature = khot.calibrate_temperature(x, 4, 1 - 1e-9)
+    assert temperature > 1e3 * float(x.std())
+    y = khot.topk(x, 4, temperature=1e9 * float(x.std()))
+    assert entropy(y.numpy(), 4, 10) == pytest.approx(1, abs=1e-12)
+
+
+def test_mass_below_that_of_equal_weights_cannot_be_reached():
+    with pytest.raises(ValueError, match=r"mass = 0\.2 cannot be reached; these scores give 0\.3(333)? to 1") as error:
+        khot.calibrate_temperature(scores(4, 9), 3, 0.2, "mass")
+    assert str(error.value).startswith("calibrate_temperature: ")
+
+
+def test_half_a_selection_has_entropy_at_any_temperature():
+    """Of k = 2.5 one weight remains ½: log 2 of the most there can be."""
+    share = 2.5 / 9
+    least = np.log(2) / (9 * (entr(share) + entr(1 - share)))
+    with pytest.raises(ValueError, match=rf"entropy = 0\.05 cannot be reached; .* give {least:.4g} to 1$"):
+        khot.calibrate_temperature(scores(6, 9), 2.5, 0.05)
+    temperature = khot.calibrate_temperature(scores(6, 9), 2.5, 0.2)
+    y = khot.topk(scores(6, 9), 2.5, temperature=temperature)
+    assert entropy(y.numpy(), 2.5, 9) == pytest.approx(0.2, abs=1e-3)
+
+
+def test_equal_scores_have_one_sharpness_only():
+    with pytest.raises(ValueError, match=r"entropy = 0\.5 cannot be reached; these scores give 1 to 1$"):
+        khot.calibrate_temperature(torch.zeros(2, 5), 2, 0.5)
+
+
+@pytest.mark.parametrize("target", [0, 1, -0.5, 1.5, float("nan")])
+def test_a_target_out_of_range_is_an_error(target):
+    with pytest.raises(ValueError, match=rf"calibrate_temperature: target must be between 0 and 1, got {target}"):
+        khot.calibrate_temperature(scores(2, 5), 2, target)
+
+
+def test_an_unknown_measure_is_an_error():
+    with pytest.raises(ValueError, match=r"calibrate_temperature: measure must be 'entropy' or 'mass', got 'gini'"):
+        khot.calibrate_temperature(scores(2, 5), 2, 0.5, "gini")
+
+
+def test_mass_needs_a_whole_budget():
+    with pytest.raises(ValueError, match=r"calibrate_temperature: k must be an integer .*got k = 2\.5"):
+        khot.calibrate_temperature(scores(2, 5), 2.5, 0.9, "mass")
+
+
+def test_a_budget_larger_than_the_row_is_an_error():
+    with pytest.raises(ValueError, match=r"calibrate_temperature: k must satisfy 0 <= k <= n = 5"):
+        khot.calibrate_temperature(scores(2, 5), 6, 0.5)

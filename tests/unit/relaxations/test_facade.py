@@ -1,0 +1,123 @@
+"""khot.topk: the same as the method's own function, and what it adds."""
+
+import numpy as np
+import pytest
+import torch
+from test_sparse_topk import projection
+
+import khot
+from khot.relaxations import Relaxation, registry
+
+METHODS = registry.names()
+
+
+def scores(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+@pytest.mark.parametrize("method", METHODS)
+def test_equals_the_function_of_the_method(method, hard):
+    x = scores(3, 5, 4)
+    mask = scores(3, 5, 4, seed=1) > -1.5
+    function = registry.get(method).weights
+    settings = {"temperature": 0.6, "dim": 1, "mask": mask, "hard": hard}
+    assert torch.equal(khot.topk(x, 2, method, **settings), function(x, 2, **settings))
+    for options in registry.get(method).example_options:
+        ours = khot.topk(x, 2, method, **settings, **options)
+        assert torch.equal(ours, function(x, 2, **settings, **options))
+
+
+def test_the_method_is_sigmoid_if_not_told():
+    x = scores(2, 7)
+    assert torch.equal(khot.topk(x, 3), khot.sigmoid_topk(x, 3))
+
+
+def test_options_reach_the_method():
+    x = 0.3 * scores(2, 7)
+    y = khot.topk(x, 3, "sparse", norm=1.5)
+    assert torch.equal(y, khot.sparse_topk(x, 3, norm=1.5))
+    assert not torch.allclose(y, khot.topk(x, 3, "sparse"))
+
+
+def test_an_unknown_method_is_told_the_known_ones():
+    with pytest.raises(ValueError, match="unknown method 'sigmoidal'") as error:
+        khot.topk(scores(3), 1, "sigmoidal")
+    assert all(name in str(error.value) for name in METHODS)
+
+
+def test_an_unknown_option_is_told_those_of_the_method():
+    with pytest.raises(TypeError, match=r"topk: method 'sparse' has no option 'power'; its options: norm$"):
+        khot.topk(scores(3), 1, "sparse", power=2)
+    with pytest.raises(TypeError, match=r"topk: method 'sigmoid' has no option 'norm'; it has none$"):
+        khot.topk(scores(3), 1, norm=2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_smallest_are_the_largest_of_the_negated(method):
+    x = scores(3, 6)
+    x[0, 0], x[1, 1] = torch.inf, -torch.inf
+    y = khot.topk(x, 2, method, largest=False)
+    torch.testing.assert_close(y, khot.topk(-x, 2, method), rtol=0, atol=0)
+    assert y[0, 0] == 0
+    assert y[1, 1] == 1
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("method", METHODS)
+def test_hard_weights_are_exactly_k_ones(method, largest):
+    x = scores(4, 9).round()  # with ties
+    y = khot.topk(x, 4, method, hard=True, largest=largest)
+    assert ((y == 0) | (y == 1)).all()
+    assert (y.sum(-1) == 4).all()
+    chosen = torch.where(y == 1, x, torch.nan)
+    others = torch.where(y == 0, x, torch.nan)
+    for inside, outside in zip(chosen.numpy(), others.numpy(), strict=True):
+        if largest:
+            assert np.nanmin(inside) >= np.nanmax(outside)
+        else:
+            assert np.nanmax(inside) <= np.nanmin(outside)
+
+
+def steep(x, k, *, temperature=1.0, dim=-1, mask=None, hard=False):
+    """k softmax: it sums to k, and may exceed 1."""
+    x = x if mask is None else x.masked_fill(~mask, -torch.inf)
+    return k * torch.softmax(x / temperature, dim)
+
+
+UNBOUNDED = Relaxation(name="steep", weights=steep, bounded=False)
+
+
+def test_the_method_can_be_an_object():
+    x = scores(3, 5)
+    assert torch.equal(khot.topk(x, 2, UNBOUNDED, temperature=0.5), steep(x, 2, temperature=0.5))
+    assert torch.equal(khot.topk(x, 2, registry.get("laplace")), khot.laplace_topk(x, 2))
+    with pytest.raises(TypeError, match=r"method 'steep' has no option 'norm'; it has none"):
+        khot.topk(x, 2, UNBOUNDED, norm=2)
+
+
+def test_capped_weights_are_the_projection_on_the_capped_simplex():
+    x = 3 * scores(5, 6)
+    loose = khot.topk(x, 3, UNBOUNDED)
+    assert (loose > 1).any(-1).all()  # there is something to cap in every row
+    capped = khot.topk(x, 3, UNBOUNDED, capped=True)
+    expected = np.stack([projection(row, 3) for row in loose.numpy()])
+    np.testing.assert_allclose(capped.numpy(), expected, rtol=0, atol=1e-12)
+
+
+def test_capped_weights_keep_dim_mask_and_gradient():
+    x = 2 * scores(5, 3).requires_grad_()
+    mask = torch.tensor([True, True, True, True, False]).unsqueeze(-1)
+    y = khot.topk(x, 2, UNBOUNDED, dim=0, mask=mask, capped=True)
+    expected = np.stack([projection(row, 2) for row in steep(x[:4].T, 2).detach().numpy()])
+    np.testing.assert_allclose(y[:4].T.detach().numpy(), expected, rtol=0, atol=1e-12)
+    assert (y[4] == 0).all()
+    (grad,) = torch.autograd.grad((y * scores(5, 3, seed=1)).sum(), x)
+    assert grad.isfinite().all()
+    assert grad.any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_capped_changes_nothing_for_weights_that_are_bounded(method):
+    x = scores(2, 6)
+    assert torch.equal(khot.topk(x, 2, method, capped=True), khot.topk(x, 2, method))
