@@ -1,5 +1,6 @@
 """khot.schedules: temperatures that fall while training, and the scheduler that sets them."""
 
+import itertools
 import math
 
 import pytest
@@ -31,7 +32,7 @@ def test_the_ends_are_as_told_and_kept(make, start, end):
 def test_each_step_goes_the_same_way(make, start, end):
     schedule = make(start, end, steps=25)
     values = [schedule(step) for step in range(26)]
-    signs = {math.copysign(1, b - a) for a, b in zip(values, values[1:], strict=False)}
+    signs = {math.copysign(1, b - a) for a, b in itertools.pairwise(values)}
     assert signs == {math.copysign(1, end - start)}
 
 
@@ -83,7 +84,9 @@ def model() -> nn.Module:
     return nn.Sequential(
         nn.Linear(4, 6),
         SigmoidTopK(2),
-        nn.Sequential(LaplaceTopK(2, temperature=5.0), SigmoidTopK(2, temperature=0.7, learn_temperature=True)),
+        nn.Sequential(
+            LaplaceTopK(2, temperature=5.0), SigmoidTopK(2, temperature=0.7, learn_temperature=True)
+        ),
     )
 
 
@@ -127,5 +130,7 @@ def test_the_state_makes_a_round_trip():
 
 @pytest.mark.parametrize("network", [nn.Linear(2, 3), SigmoidTopK(2, learn_temperature=True)])
 def test_nothing_to_schedule_is_an_error(network):
-    with pytest.raises(ValueError, match=f"TemperatureScheduler: no submodule .* in {type(network).__name__}"):
+    with pytest.raises(
+        ValueError, match=f"TemperatureScheduler: no submodule .* in {type(network).__name__}"
+    ):
         TemperatureScheduler(network, constant(1.0))

@@ -141,17 +141,21 @@ class _Envelope(torch.autograd.Function):
         difference = y - target
         linear = torch.where(difference == 0, 0, x * difference).sum(dim)
         ctx.gate, ctx.dim = gate, dim
-        ctx.save_for_backward(y, target)
+        ctx.save_for_backward(x, y, target, temperature)
         return linear + temperature.squeeze(dim) * _potential_gap(gate, y, target, dim)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        y, target = ctx.saved_tensors
+        x, y, target, temperature = ctx.saved_tensors
         grad = grads[0].unsqueeze(ctx.dim)
         grad_temperature = None
         if ctx.needs_input_grad[3]:
-            gap = _potential_gap(ctx.gate, y.detach(), target, ctx.dim)
-            grad_temperature = grad * gap.unsqueeze(ctx.dim)
+            gap = _potential_gap(ctx.gate, y.detach(), target, ctx.dim).unsqueeze(ctx.dim)
+            # Its derivative in y is −ω′(y) = −(x + c)/τ: written without ω′, which may be infinite, and
+            # without c, which drops out since Σy = k.
+            scores = torch.where(x.isfinite(), x, 0).detach() / temperature.detach()
+            moved = (scores * (y - y.detach())).sum(ctx.dim, keepdim=True)
+            grad_temperature = grad * (gap - moved)
         return grad * (y - target), None, None, grad_temperature, None, None
 
 

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_temperature
 from khot.relaxations.facade import topk
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import get
 
 __all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
 
@@ -40,8 +42,8 @@ def topk_cross_entropy(
 
     Args:
         input: logits of shape (C), (N, C) or (N, C, d₁, …).
-        target: class indices of shape (), (N) or (N, d₁, …); or multi-label, booleans or 0 and 1 of the shape
-            of ``input``: then the loss is the mean over the labels that are set.
+        target: class indices of shape (), (N) or (N, d₁, …), integers; or multi-label, booleans or floats 0
+            and 1 of the shape of ``input``: then the loss is the mean over the labels that are set.
         k: how many of the C classes count as a hit; or the probabilities of k = 1, 2, …, which sum to 1:
             ``[0.5, 0, 0, 0, 0.5]`` is half top-1, half top-5.
         method: the relaxation, with its ``options``.
@@ -110,6 +112,7 @@ class TopKCrossEntropy(nn.Module):
         check_reduction("TopKCrossEntropy", reduction)
         check_temperature("TopKCrossEntropy", temperature)
         _budgets("TopKCrossEntropy", k, None)
+        get(method)
         self.k = k
         self.method = method
         self.temperature = temperature
@@ -142,26 +145,39 @@ class TopKCrossEntropy(nn.Module):
 def _log_weights(
     x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]
 ) -> Tensor:
-    """The logarithms of the weights, finite for all finite scores.
-
-    A weight may underflow. For the sigmoid the logarithm is found without it: the weight nearest to ½ from
-    below gives the threshold, from which the logits of all others follow.
-    """
+    """The logarithms of the weights; of the sigmoid's also where a weight underflows."""
     y = topk(x, k, method, temperature=temperature, **options)
     tiny = torch.finfo(y.dtype).tiny
-    if method != "sigmoid" or k == x.shape[-1]:
-        return y.clamp_min(tiny).log()
+    if method != "sigmoid":
+        return torch.where(x == -math.inf, -math.inf, y.clamp_min(tiny).log())
+    allowed = x != -math.inf
+    saturated = allowed.sum(-1, keepdim=True) <= k
+    tau = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
+    z = (x - torch.where(allowed, x, -math.inf).amax(-1, keepdim=True).detach()) / tau
+    z = torch.where(allowed & ~saturated, z, -math.inf)
+    log_weights = nn.functional.logsigmoid(torch.where(z == -math.inf, 0, z) + _offset(z, x, y, k))
+    return torch.where(allowed, torch.where(saturated, 0, log_weights), -math.inf)
+
+
+def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
+    """e such that the weights are σ(z + e), (…, 1).
+
+    From a weight that has digits: one up to ½, or not too near to 1. Where all are nearly hard, from the
+    balance of the two tails: Σ e^{z + e} over those not selected is Σ e^{−z − e} over those selected.
+    """
     with torch.no_grad():
-        below = torch.where(y <= 0.5, y, -1)
-        nearest = torch.where(below.amax(-1, keepdim=True) > 0, below, 1 - y).argmax(-1, keepdim=True)
-    weight = y.gather(-1, nearest)
-    threshold = torch.logit(weight.clamp(tiny, 1 - torch.finfo(y.dtype).eps))
-    difference = (x - x.gather(-1, nearest)) / _per_row(temperature)
-    return nn.functional.logsigmoid(threshold + difference)
-
-
-def _per_row(temperature: Number | Tensor) -> Number | Tensor:
-    return temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
+        digits = torch.where(y <= 0.5, y, torch.where(y < 0.99, 1 - y, 0))
+        most, nearest = torch.where(z > -math.inf, digits, 0).max(-1, keepdim=True)
+        has_digits = most > (1e-20 if y.dtype == torch.float32 else 1e-200)
+        chosen = hard_topk(x, k).bool()
+    usable = z.gather(-1, nearest)
+    usable = torch.where(usable == -math.inf, 0, usable)
+    direct = torch.logit(torch.where(has_digits, y.gather(-1, nearest), 0.5)) - usable
+    fill = torch.where(has_digits, 0.0, -math.inf)  # rows that do not need it stay finite
+    up = torch.logsumexp(torch.where(chosen & (z > -math.inf), -z, fill), -1, keepdim=True)
+    down = torch.logsumexp(torch.where(~chosen & (z > -math.inf), z, fill), -1, keepdim=True)
+    balance = torch.where(up.isfinite() & down.isfinite(), (up - down) / 2, 0)
+    return torch.where(has_digits, direct, balance)
 
 
 def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[int, float]:

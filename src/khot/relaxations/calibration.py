@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from khot.relaxations.arguments import Number, check_budget, compute_dtype, position
+from khot.relaxations.arguments import Number, check_budget, compute_dtype, per_row, position
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation
@@ -76,7 +76,7 @@ def calibrate_temperature(
         y = topk(scores, k, method, temperature=temperature, dim=dim, mask=mask, **options)
         return sharpness(y, scores, k, measure, dim=dim, mask=mask)
 
-    finite = scores[scores.isfinite()]
+    finite = scores[scores.isfinite() if mask is None else scores.isfinite() & mask]
     scale = float(finite.std()) if finite.numel() > 1 else 1.0
     scale = scale if scale > 0 else 1.0
     low, high = math.log(scale) - 18.4, math.log(scale) + 18.4
@@ -107,8 +107,8 @@ def sharpness(
 ) -> float:
     """How sharp the weights ``y`` of the scores ``x`` are, by a measure of this module: mean over rows."""
     y = y.detach().to(compute_dtype(y))
-    budget = torch.as_tensor(k, dtype=y.dtype)
-    budget = budget.unsqueeze(dim) if budget.dim() else budget
+    last = dim % y.dim()
+    budget = per_row("sharpness", "k", y, k, last).movedim(-1, last)
     if measure == "mass":
         on_top = (y * hard_topk(x, k, dim=dim, mask=mask)).sum(dim, keepdim=True)
         return float((on_top / budget.clamp_min(torch.finfo(y.dtype).tiny)).mean())

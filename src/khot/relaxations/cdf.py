@@ -57,6 +57,6 @@ def cdf_topk(
         [0.84, 0.442, 0.718]
     """
     for argument, function in (("cdf", cdf), ("density", density), ("survival", survival)):
-        if function is not None and not callable(function):
+        if not (callable(function) or (function is None and argument != "cdf")):
             raise TypeError(f"cdf_topk: {argument} must be a function, got {type(function).__name__}")
     return gated_topk("cdf_topk", UserGate(cdf, density, survival), x, k, temperature, dim, mask, hard)

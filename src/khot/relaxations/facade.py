@@ -20,12 +20,12 @@ def topk(
     x: Tensor,
     k: Number | Tensor,
     method: str | Relaxation = "sigmoid",
-    *,
     temperature: Number | Tensor = 1.0,
     hard: bool = False,
     dim: int = -1,
     mask: Tensor | None = None,
     largest: bool = True,
+    *,
     capped: bool = False,
     **options: Any,
 ) -> Tensor:

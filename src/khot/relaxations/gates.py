@@ -244,12 +244,17 @@ class UserGate(Gate):
         return a
 
     def state_of_weights(self, y: Tensor) -> Tensor:
-        return self.quantile(y, 1 - y)
+        inner = self.quantile(y, 1 - y)
+        return torch.where(y <= 0, -self.far, torch.where(y >= 1, self.far, inner))
 
     def slope(self, state: Tensor) -> Tensor:
+        moves = state.abs() < self.far
+        inner = torch.where(moves, state, 0)
         if self.density is not None:
-            return self.density(state)
-        return torch.func.jvp(self.cdf, (state,), (torch.ones_like(state),))[1]
+            slope = self.density(inner)
+        else:
+            slope = torch.func.jvp(self.cdf, (inner,), (torch.ones_like(inner),))[1]
+        return torch.where(moves, slope, 0)
 
     def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
         del slope

@@ -40,8 +40,8 @@ def sparse_topk(
     .. math:: y = \operatorname*{arg\,max}_{\pi \in [0,1]^n,\, \sum \pi = k}
               \langle x, \pi \rangle - \tfrac{\tau}{q} \|\pi\|_q^q
 
-    Scores more than τ below the threshold get weight 0 and gradient 0. Differentiable almost everywhere in
-    ``x``, in a tensor ``k`` and in a tensor ``temperature``.
+    Scores below the threshold get weight 0, those τ or more above it weight 1, both with gradient 0.
+    Differentiable almost everywhere in ``x``, in a tensor ``k`` and in a tensor ``temperature``.
 
     Args:
         x: scores, any floating shape. −inf means excluded, +inf surely selected.

@@ -59,7 +59,9 @@ def test_the_loss_is_zero_where_the_weights_are_the_target_and_only_there(method
     target = khot.topk(x, 2.5, method, **options)
     at_target = fenchel_young_loss(x, target, method=method, reduction="none", **options)
     torch.testing.assert_close(at_target, torch.zeros(4).double(), rtol=0, atol=1e-14)
-    elsewhere = fenchel_young_loss(x + scores(4, 6, seed=5), target, method=method, reduction="none", **options)
+    elsewhere = fenchel_young_loss(
+        x + scores(4, 6, seed=5), target, method=method, reduction="none", **options
+    )
     assert (elsewhere > 1e-3).all()
 
 
@@ -179,13 +181,17 @@ def test_labels_of_any_type_and_scores_of_any_precision(dtype):
 
 
 def test_targets_of_another_shape_are_an_error():
-    with pytest.raises(ValueError, match=r"fenchel_young_loss: target must have the shape of x, \(3, 4\), got \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"fenchel_young_loss: target must have the shape of x, \(3, 4\), got \(3,\)"
+    ):
         fenchel_young_loss(scores(3, 4), torch.zeros(3))
 
 
 def test_targets_out_of_range_are_an_error():
     for target in (torch.tensor([1.5, 0.0]), torch.tensor([-0.5, 1.0]), torch.tensor([math.nan, 1.0])):
-        with pytest.raises(ValueError, match=r"fenchel_young_loss: target must lie in \[0, 1\], got values in"):
+        with pytest.raises(
+            ValueError, match=r"fenchel_young_loss: target must lie in \[0, 1\], got values in"
+        ):
             fenchel_young_loss(scores(2), target)
 
 
@@ -196,11 +202,15 @@ def test_a_target_behind_the_mask_is_an_error():
 
 def test_other_bad_arguments_are_errors():
     target = torch.tensor([1.0, 0.0])
-    with pytest.raises(ValueError, match=r"method must be one of sigmoid, laplace, normal, sparse, got 'soft'"):
+    with pytest.raises(
+        ValueError, match=r"method must be one of sigmoid, laplace, normal, sparse, got 'soft'"
+    ):
         fenchel_young_loss(scores(2), target, method="soft")
-    with pytest.raises(ValueError, match="fenchel_young_loss: reduction must be .* got 'max'"):
+    with pytest.raises(ValueError, match=r"fenchel_young_loss: reduction must be .* got 'max'"):
         fenchel_young_loss(scores(2), target, reduction="max")
-    with pytest.raises(ValueError, match="fenchel_young_loss: temperature must be positive and finite, got 0"):
+    with pytest.raises(
+        ValueError, match="fenchel_young_loss: temperature must be positive and finite, got 0"
+    ):
         fenchel_young_loss(scores(2), target, temperature=0)
     with pytest.raises(ValueError, match=r"fenchel_young_loss: norm must be in \(1, 2\], got 3"):
         fenchel_young_loss(scores(2), target, method="sparse", norm=3)

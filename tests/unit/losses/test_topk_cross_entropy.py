@@ -187,14 +187,30 @@ def test_huge_logits_have_a_gradient(k, dtype):
     assert (grad.gather(1, target[:, None]) < -0.1).all()
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.float64, 1e-9)])
 @pytest.mark.parametrize("label", [0, 1, 2, 3])
-def test_the_loss_is_continuous_where_weights_underflow(label):
+def test_the_loss_is_continuous_where_weights_underflow(label, dtype, rtol):
     """Scores slowly drawn apart: the loss of each label follows its own logarithm all the way."""
-    x = torch.tensor([3.0, -1.0, 1.0, -2.0], dtype=torch.float64)
-    for scale in (1, 30, 100, 300, 700, 1500, 1e5):
-        expected = -log_weights(scale * x.numpy(), 1)[label]
+    x = torch.tensor([3.0, -1.0, 1.0, -2.0], dtype=dtype)
+    for scale in (1, 30, 50, 100, 300, 700, 1500, 1e5):
+        expected = -log_weights(scale * x.double().numpy(), 1)[label]
         loss = topk_cross_entropy(scale * x, torch.tensor(label), 1).item()
-        assert loss == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        assert loss == pytest.approx(expected, rel=rtol, abs=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("low", [-90.0, -1e3, -1e30, -math.inf])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_class_that_is_out_of_the_question_is_as_if_it_were_not_there(k, low):
+    """Also where all other weights exceed ½, and where there are no more than k others."""
+    x = torch.tensor([1.0, low, 0.5, 2.0], requires_grad=True)
+    rest = x.detach()[[0, 2, 3]].requires_grad_()
+    for label, in_rest in ((0, 0), (2, 1), (3, 2)):
+        loss = topk_cross_entropy(x, torch.tensor(label), k)
+        expected = topk_cross_entropy(rest, torch.tensor(in_rest), k)
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+        grad, expected_grad = torch.autograd.grad(loss, x)[0], torch.autograd.grad(expected, rest)[0]
+        torch.testing.assert_close(grad[[0, 2, 3]], expected_grad, rtol=1e-4, atol=1e-6)
+        assert grad[1].item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["laplace", "normal", "sparse"])
@@ -232,10 +248,19 @@ def test_all_classes_cost_nothing(method):
         ({"k": [0.5, 0.4]}, r"probabilities of k must not be negative and sum to 1, got \[0\.5, 0\.4\]"),
         ({"k": [1.5, -0.5]}, r"probabilities of k must not be negative and sum to 1, got \[1\.5, -0\.5\]"),
         ({"k": []}, r"probabilities of k must not be negative and sum to 1, got \[\]"),
-        ({"target": torch.tensor([0, 4])}, r"target must be in \[0, 3\] or ignore_index, got values in \[0, 4\]"),
-        ({"target": torch.tensor([-1, 0])}, r"target must be in \[0, 3\] or ignore_index, got values in \[-1, 0\]"),
+        (
+            {"target": torch.tensor([0, 4])},
+            r"target must be in \[0, 3\] or ignore_index, got values in \[0, 4\]",
+        ),
+        (
+            {"target": torch.tensor([-1, 0])},
+            r"target must be in \[0, 3\] or ignore_index, got values in \[-1, 0\]",
+        ),
         ({"target": torch.tensor([0])}, r"target must have shape \(2,\).*got \(1,\)"),
-        ({"target": torch.zeros(2)}, r"a multi-label target must have the shape of input, \(2, 4\), got \(2,\)"),
+        (
+            {"target": torch.zeros(2)},
+            r"a multi-label target must have the shape of input, \(2, 4\), got \(2,\)",
+        ),
         ({"reduction": "max"}, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
         ({"temperature": 0.0}, r"temperature must be positive and finite, got 0\.0"),
     ],

@@ -8,7 +8,9 @@ from scipy.special import entr
 import khot
 from khot.relaxations import registry
 
-METHODS = [(name, options) for name, spec in registry.specs().items() for options in ({}, *spec.example_options)]
+METHODS = [
+    (name, options) for name, spec in registry.specs().items() for options in ({}, *spec.example_options)
+]
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -79,7 +81,9 @@ def test_what_the_mask_hides_does_not_matter(measure):
     expected = khot.calibrate_temperature(x[:, :6], 2, 0.6, measure)
     for hidden in (0.0, -1e9, 1e30, torch.inf):
         filled = torch.where(mask, x, hidden)
-        assert khot.calibrate_temperature(filled, 2, 0.6, measure, mask=mask) == pytest.approx(expected, rel=1e-6)
+        assert khot.calibrate_temperature(filled, 2, 0.6, measure, mask=mask) == pytest.approx(
+            expected, rel=1e-6
+        )
 
 
 def test_a_huge_temperature_has_all_the_entropy():
@@ -92,7 +96,9 @@ def test_a_huge_temperature_has_all_the_entropy():
 
 
 def test_mass_below_that_of_equal_weights_cannot_be_reached():
-    with pytest.raises(ValueError, match=r"mass = 0\.2 cannot be reached; these scores give 0\.3(333)? to 1") as error:
+    with pytest.raises(
+        ValueError, match=r"mass = 0\.2 cannot be reached; these scores give 0\.3(333)? to 1"
+    ) as error:
         khot.calibrate_temperature(scores(4, 9), 3, 0.2, "mass")
     assert str(error.value).startswith("calibrate_temperature: ")
 
@@ -115,12 +121,16 @@ def test_equal_scores_have_one_sharpness_only():
 
 @pytest.mark.parametrize("target", [0, 1, -0.5, 1.5, float("nan")])
 def test_a_target_out_of_range_is_an_error(target):
-    with pytest.raises(ValueError, match=rf"calibrate_temperature: target must be between 0 and 1, got {target}"):
+    with pytest.raises(
+        ValueError, match=rf"calibrate_temperature: target must be between 0 and 1, got {target}"
+    ):
         khot.calibrate_temperature(scores(2, 5), 2, target)
 
 
 def test_an_unknown_measure_is_an_error():
-    with pytest.raises(ValueError, match=r"calibrate_temperature: measure must be 'entropy' or 'mass', got 'gini'"):
+    with pytest.raises(
+        ValueError, match=r"calibrate_temperature: measure must be 'entropy' or 'mass', got 'gini'"
+    ):
         khot.calibrate_temperature(scores(2, 5), 2, 0.5, "gini")
 
 

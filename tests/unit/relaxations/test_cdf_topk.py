@@ -50,14 +50,14 @@ def test_the_logistic_cdf_gives_sigmoid_topk(k):
 
 
 @pytest.mark.parametrize(
-    ("cdf", "law"), [(cauchy_cdf, cauchy), (student_cdf, t(2)), (normal_cdf, norm)], ids=["cauchy", "t", "normal"]
+    ("cdf", "law"),
+    [(cauchy_cdf, cauchy), (student_cdf, t(2)), (normal_cdf, norm)],
+    ids=["cauchy", "t", "normal"],
 )
 @pytest.mark.parametrize("k", [0.25, 1, 7.5, 19, 19.9])
 def test_threshold_is_the_root_that_brentq_finds(k, cdf, law):
     x, temperature = scores(20, seed=2), 0.6
-    c = brentq(
-        lambda c: law.cdf((x.numpy() + c) / temperature).sum() - k, -1e4, 1e4, xtol=1e-13, rtol=1e-14
-    )
+    c = brentq(lambda c: law.cdf((x.numpy() + c) / temperature).sum() - k, -1e4, 1e4, xtol=1e-13, rtol=1e-14)
     y = khot.cdf_topk(x, k, cdf=cdf, temperature=temperature)
     np.testing.assert_allclose(y.numpy(), law.cdf((x.numpy() + c) / temperature), rtol=0, atol=1e-11)
 
@@ -67,6 +67,15 @@ def test_a_shifted_and_scaled_cdf_changes_only_the_temperature():
     x = scores(12, seed=3)
     y = khot.cdf_topk(x, 5, cdf=lambda a: torch.sigmoid(3 * a - 700), temperature=2.0)
     torch.testing.assert_close(y, khot.sigmoid_topk(x, 5, temperature=2 / 3), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+@pytest.mark.parametrize("k", [1, 2.5, 4])
+def test_the_uniform_cdf_gives_sparse_topk(k, temperature):
+    """Its tails are exactly 0 and 1, and it is flat there."""
+    x = scores(30, 9, seed=11)
+    y = khot.cdf_topk(x, k, cdf=lambda a: a.clamp(0, 1), temperature=temperature)
+    torch.testing.assert_close(y, khot.sparse_topk(x, k, temperature=temperature), rtol=0, atol=1e-14)
 
 
 def test_gradients_are_those_of_finite_differences():

@@ -103,5 +103,7 @@ def test_the_jacobian_is_that_of_the_closed_form(k):
         lambda t: khot.laplace_topk(t, k, temperature=temperature), torch.tensor(x)
     )
     for i, unit in enumerate(np.eye(6)):
-        difference = closed_form(x + step * unit, k, temperature) - closed_form(x - step * unit, k, temperature)
+        difference = closed_form(x + step * unit, k, temperature) - closed_form(
+            x - step * unit, k, temperature
+        )
         np.testing.assert_allclose(jacobian[:, i].numpy(), difference / (2 * step), rtol=0, atol=1e-8)

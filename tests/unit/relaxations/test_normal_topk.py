@@ -39,7 +39,7 @@ def test_threshold_is_the_root_that_brentq_finds(k, temperature):
 
 @pytest.mark.parametrize("k", [0.5, 3, 6.25])
 def test_one_difference_of_quantiles_for_all(k):
-    """τ Φ⁻¹(y) − x is the same constant along the row, however small y is; near 1 it has no digits to tell."""
+    """τ Φ⁻¹(y) − x is the same constant along the row, however small y is; near 1 it cannot tell."""
     x = row(9, seed=3)
     y = weights(x, k, 0.8)
     told = y < 0.9

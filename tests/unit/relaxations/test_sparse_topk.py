@@ -126,7 +126,11 @@ def test_hard_weights_have_no_gradient(norm):
 def test_the_jacobian_is_that_of_finite_differences(norm):
     """Where no weight is about to become 0 or 1."""
     x = torch.tensor([1.9, 0.55, 0.4, 0.3, -1.6], dtype=torch.float64)
-    k, temperature, step = torch.tensor(1.7, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64), 1e-6
+    k, temperature, step = (
+        torch.tensor(1.7, dtype=torch.float64),
+        torch.tensor(0.7, dtype=torch.float64),
+        1e-6,
+    )
     y = weights(x.numpy(), 1.7, 0.7, norm)
     assert y[0] == 1
     assert y[4] == 0
@@ -137,8 +141,12 @@ def test_the_jacobian_is_that_of_finite_differences(norm):
     for i, unit in enumerate(np.eye(5)):
         sides = [weights(x.numpy() + s * unit, 1.7, 0.7, norm) for s in (step, -step)]
         np.testing.assert_allclose(jacobians[0][:, i], (sides[0] - sides[1]) / (2 * step), rtol=0, atol=1e-7)
-    by_k = (weights(x.numpy(), 1.7 + step, 0.7, norm) - weights(x.numpy(), 1.7 - step, 0.7, norm)) / (2 * step)
-    by_t = (weights(x.numpy(), 1.7, 0.7 + step, norm) - weights(x.numpy(), 1.7, 0.7 - step, norm)) / (2 * step)
+    by_k = (weights(x.numpy(), 1.7 + step, 0.7, norm) - weights(x.numpy(), 1.7 - step, 0.7, norm)) / (
+        2 * step
+    )
+    by_t = (weights(x.numpy(), 1.7, 0.7 + step, norm) - weights(x.numpy(), 1.7, 0.7 - step, norm)) / (
+        2 * step
+    )
     np.testing.assert_allclose(jacobians[1], by_k, rtol=0, atol=1e-7)
     np.testing.assert_allclose(jacobians[2], by_t, rtol=0, atol=1e-7)
 
