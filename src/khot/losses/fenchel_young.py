@@ -39,8 +39,7 @@ def fenchel_young_loss(
 ) -> Tensor:
     r"""How far scores are from selecting a target; the gradient in ``x`` is :math:`y(x) - t`.
 
-    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau
-    \Omega(\pi)\big]
+    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau\Omega(\pi)\big]
               - \langle x, t\rangle + \tau \Omega(t), \qquad k = \textstyle\sum_i t_i
 
     Args:
