@@ -36,9 +36,7 @@ styles = {
     "sparse, norm 1.2": ("sparse", {"norm": 1.2}, "#edae49"),
 }
 for name, (method, options, colour) in styles.items():
-    weights = khot.topk(
-        scores.expand(len(temperatures), 3), 2, method, temperature=temperatures, **options
-    )
+    weights = khot.topk(scores.expand(len(temperatures), 3), 2, method, temperature=temperatures, **options)
     axes[0].plot(*position(weights).T, color=colour, label=name)
     axes[1].semilogx(temperatures, weights[:, 1], color=colour, label=name)
 for corner, label, (dx, dy) in zip(corners, labels, [(0, -14), (0, -14), (0, 6)], strict=True):

@@ -39,13 +39,14 @@ def fenchel_young_loss(
 ) -> Tensor:
     r"""How far scores are from selecting a target; the gradient in ``x`` is :math:`y(x) - t`.
 
-    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k} \big[\langle x, \pi\rangle - \tau\Omega(\pi)\big]
-              - \langle x, t\rangle + \tau \Omega(t), \qquad k = \textstyle\sum_i t_i
+    .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k}
+              \big[\langle x, \pi\rangle - \tau\Omega(\pi)\big] - \langle x, t\rangle + \tau \Omega(t),
+              \qquad k = \textstyle\sum_i t_i
 
     Args:
-        x: scores, any floating shape. target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or
-        soft. Their sum along ``dim`` is
-            the budget k, which may differ between rows. Not differentiated.
+        x: scores, any floating shape.
+        target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or soft. Their sum along ``dim``
+            is the budget k, which may differ between rows. Not differentiated.
         method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         dim: the dimension of the classes.
