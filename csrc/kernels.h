@@ -36,6 +36,17 @@ template <typename real>
 bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64_t k_stride, real* out,
                int64_t rows, int64_t n, int threads);
 
+// See isotonic.cpp. A stride is 0 where all rows have the same s or w. False when there was not enough memory.
+enum class Projection { l2 = 0, kl = 1, log_kl = 2 };
+
+template <typename real>
+bool isotonic(Projection kind, const real* s, int64_t s_stride, const real* w, int64_t w_stride, real* p, int64_t* start,
+              int64_t rows, int64_t n, int threads);
+
+// The sum of the values of its block, at each entry; start as isotonic() gives it.
+template <typename real>
+void block_sums(const real* values, const int64_t* start, real* sums, int64_t rows, int64_t n, int threads);
+
 // See argsort.cpp. n is below 2^32; values may be null. False when there was not enough memory.
 template <typename real>
 bool argsort(const real* x, bool descending, real* values, int64_t* indices, int64_t rows, int64_t n, int threads);

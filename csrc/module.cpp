@@ -16,7 +16,7 @@ namespace {
 
 // Raise it by one whenever a signature below changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 3;
+constexpr int ABI = 4;
 
 // Positional integer arguments, read in order. After the first failure the rest read as 0 and the Python
 // exception stays set, so a binding reads everything and asks ok() once.
@@ -240,6 +240,69 @@ PyObject* argsort_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
     return argsort<double>("argsort_f64", values, count);
 }
 
+template <typename real>
+PyObject* isotonic(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 10);
+    const auto kind = static_cast<khot::Projection>(arguments.integer("kind", 0, 2));
+    const real* s = arguments.address<const real>();
+    const int64_t s_stride = arguments.integer("s_stride", 0, INT64_MAX);
+    const real* w = arguments.address<const real>();
+    const int64_t w_stride = arguments.integer("w_stride", 0, INT64_MAX);
+    real* p = arguments.address<real>();
+    int64_t* start = arguments.address<int64_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, 3 * sizeof(int64_t));
+    arguments.check_address("s", s, rows > 0 && n > 0);
+    arguments.check_address("w", w, rows > 0 && n > 0);
+    arguments.check_address("p", p, rows > 0 && n > 0);
+    arguments.check_address("start", start, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::isotonic(kind, s, s_stride, w, w_stride, p, start, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* isotonic_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return isotonic<float>("isotonic_f32", values, count);
+}
+
+PyObject* isotonic_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return isotonic<double>("isotonic_f64", values, count);
+}
+
+template <typename real>
+PyObject* block_sums(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 6);
+    const real* x = arguments.address<const real>();
+    const int64_t* start = arguments.address<const int64_t>();
+    real* sums = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(int64_t));
+    arguments.check_address("values", x, rows > 0 && n > 0);
+    arguments.check_address("start", start, rows > 0 && n > 0);
+    arguments.check_address("sums", sums, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::block_sums(x, start, sums, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyObject* block_sums_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return block_sums<float>("block_sums_f32", values, count);
+}
+
+PyObject* block_sums_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return block_sums<double>("block_sums_f64", values, count);
+}
+
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
 PyObject* isa_supported(PyObject*, PyObject*) {
@@ -280,6 +343,10 @@ PyMethodDef methods[] = {
     {"hard_topk_f64", KHOT_FASTCALL(hard_topk_f64), METH_FASTCALL, nullptr},
     {"argsort_f32", KHOT_FASTCALL(argsort_f32), METH_FASTCALL, nullptr},
     {"argsort_f64", KHOT_FASTCALL(argsort_f64), METH_FASTCALL, nullptr},
+    {"isotonic_f32", KHOT_FASTCALL(isotonic_f32), METH_FASTCALL, nullptr},
+    {"isotonic_f64", KHOT_FASTCALL(isotonic_f64), METH_FASTCALL, nullptr},
+    {"block_sums_f32", KHOT_FASTCALL(block_sums_f32), METH_FASTCALL, nullptr},
+    {"block_sums_f64", KHOT_FASTCALL(block_sums_f64), METH_FASTCALL, nullptr},
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

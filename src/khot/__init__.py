@@ -8,8 +8,16 @@ Relaxations
     sparse_topk             exact zeros and ones: projection on the capped simplex
     cdf_topk                the same with a CDF of your own
     inverse_sigmoid_topk    scores that give the wanted weights
+    softrank_topk           windows around soft ranks
+    pairwise_topk           windows around ranks from all comparisons
     hard_topk               the exact indicator, ties by index
     calibrate_temperature   the temperature that makes weights as sharp as wanted
+
+Ranks
+    soft_rank, soft_sort    differentiable ranks and sorted values
+    kth_best                the vector with the k-th largest score
+    rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
+                            sound bounds when scores are only known to lie in intervals
 
 Modules and packages
     khot.nn                 one thin ``torch.nn.Module`` per operator
@@ -27,11 +35,20 @@ from khot import constraints, estimators, losses, nn, schedules
 from khot.relaxations import (
     calibrate_temperature,
     cdf_topk,
+    delta_bounds,
     hard_topk,
+    heaviside_bounds,
     inverse_sigmoid_topk,
+    kth_best,
+    kth_best_bounds,
     laplace_topk,
     normal_topk,
+    pairwise_topk,
+    rank_bounds,
     sigmoid_topk,
+    soft_rank,
+    soft_sort,
+    softrank_topk,
     sparse_topk,
     topk,
 )
@@ -46,15 +63,24 @@ __all__ = [
     "calibrate_temperature",
     "cdf_topk",
     "constraints",
+    "delta_bounds",
     "estimators",
     "hard_topk",
+    "heaviside_bounds",
     "inverse_sigmoid_topk",
+    "kth_best",
+    "kth_best_bounds",
     "laplace_topk",
     "losses",
     "nn",
     "normal_topk",
+    "pairwise_topk",
+    "rank_bounds",
     "schedules",
     "sigmoid_topk",
+    "soft_rank",
+    "soft_sort",
+    "softrank_topk",
     "sparse_topk",
     "topk",
 ]

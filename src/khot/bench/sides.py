@@ -27,6 +27,7 @@ __all__ = [
     "hard_topk",
     "load_side",
     "relaxation",
+    "soft_rank",
     "softmax",
     "sort",
     "topk",
@@ -112,6 +113,15 @@ def relaxation(name: str) -> Side:
         return function(x, k)
 
     return Side(f"khot.{name}_topk", "khot", khot.__version__, call, "khot", map=name)
+
+
+def soft_rank() -> Side:
+    """`khot.soft_rank` at temperature 1."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.soft_rank(x)
+
+    return Side("khot.soft_rank", "khot", khot.__version__, call, "khot", "ranks")
 
 
 def hard_topk() -> Side:

@@ -16,11 +16,23 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import Native, native
 
-__all__ = ["GateKind", "argsort", "gate_jacobian", "gated_topk", "hard_topk", "usable"]
+__all__ = [
+    "GateKind",
+    "Projection",
+    "argsort",
+    "block_sums",
+    "gate_jacobian",
+    "gated_topk",
+    "hard_topk",
+    "isotonic",
+    "usable",
+]
 
 _DTYPES = (torch.float32, torch.float64)
 
 GateKind = Literal["logistic", "laplace", "sparse"]
+Projection = Literal["l2", "kl", "log_kl"]
+_PROJECTIONS: dict[Projection, int] = {"l2": 0, "kl": 1, "log_kl": 2}
 _GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2}  # as in csrc/kernels.h
 
 
@@ -203,6 +215,62 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         torch.get_num_threads(),
     )
     return values, indices
+
+
+def isotonic(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
+    """The projection of s, sorted from the largest down, on the permutahedron of w, sorted likewise.
+
+    Args:
+        s: float32 or float64, shape (..., n).
+        w: of the same dtype, broadcastable to s; or s to it: one of them may be one row for all.
+        kind: `l2`, `kl` (of exp s, for positive w) or `log_kl` (the logarithm of exp s on exp w).
+
+    Returns:
+        The projection, and the int64 index of the first entry of the block of each entry.
+    """
+    library = _library()
+    _check("s", s)
+    _check("w", w)
+    shape = torch.broadcast_shapes(s.shape, w.shape)
+    s_stride, w_stride = (shape[-1] if t.dim() > 1 else 0 for t in (s, w))
+    s = _memory(s if s.dim() == 1 else s.expand(shape))
+    w = _memory(w if w.dim() == 1 else w.expand(shape))
+    p = s.new_empty(shape)
+    start = torch.empty_like(p, dtype=torch.int64)
+    kernel = library.isotonic_f32 if s.dtype == torch.float32 else library.isotonic_f64
+    n = shape[-1]
+    kernel(
+        _PROJECTIONS[kind],
+        s.data_ptr(),
+        s_stride,
+        w.data_ptr(),
+        w_stride,
+        p.data_ptr(),
+        start.data_ptr(),
+        p.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return p, start
+
+
+def block_sums(values: Tensor, start: Tensor) -> Tensor:
+    """The sum of the values of its block at each entry; ``start`` as `isotonic` gives it."""
+    library = _library()
+    _check("values", values)
+    values, start = _memory(values), _memory(start)
+    sums = torch.empty_like(values)
+    kernel = library.block_sums_f32 if values.dtype == torch.float32 else library.block_sums_f64
+    n = values.shape[-1]
+    kernel(
+        values.data_ptr(),
+        start.data_ptr(),
+        sums.data_ptr(),
+        values.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return sums
 
 
 def _check(name: str, tensor: Tensor) -> None:

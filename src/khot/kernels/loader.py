@@ -23,7 +23,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 3
+ABI = 4
 
 
 class Native(Protocol):
@@ -42,6 +42,10 @@ class Native(Protocol):
     hard_topk_f64: Callable[..., None]
     argsort_f32: Callable[..., None]
     argsort_f64: Callable[..., None]
+    isotonic_f32: Callable[..., None]
+    isotonic_f64: Callable[..., None]
+    block_sums_f32: Callable[..., None]
+    block_sums_f64: Callable[..., None]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]

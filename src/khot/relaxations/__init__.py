@@ -6,8 +6,12 @@ from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.laplace import laplace_topk
 from khot.relaxations.normal import normal_topk
+from khot.relaxations.pairwise import kth_best, pairwise_topk
+from khot.relaxations.rank_bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
 from khot.relaxations.registry import Relaxation
 from khot.relaxations.sigmoid import inverse_sigmoid_topk, sigmoid_topk
+from khot.relaxations.soft_rank import soft_rank, soft_sort
+from khot.relaxations.softrank import softrank_topk
 from khot.relaxations.sparse import sparse_topk
 from khot.relaxations.straight_through import straight_through
 
@@ -15,11 +19,20 @@ __all__ = [
     "Relaxation",
     "calibrate_temperature",
     "cdf_topk",
+    "delta_bounds",
     "hard_topk",
+    "heaviside_bounds",
     "inverse_sigmoid_topk",
+    "kth_best",
+    "kth_best_bounds",
     "laplace_topk",
     "normal_topk",
+    "pairwise_topk",
+    "rank_bounds",
     "sigmoid_topk",
+    "soft_rank",
+    "soft_sort",
+    "softrank_topk",
     "sparse_topk",
     "straight_through",
     "topk",

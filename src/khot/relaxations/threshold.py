@@ -29,6 +29,7 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations.gates import Gate
+from khot.relaxations.settled import settle
 
 __all__ = ["solve"]
 
@@ -51,14 +52,7 @@ def solve(
         k or more at +inf, and the infinite entries of any other row.
     """
     n = x.shape[-1]
-    surely, excluded = x == math.inf, x == -math.inf
-    n_surely = surely.sum(-1, keepdim=True)
-    n_allowed = n - excluded.sum(-1, keepdim=True)
-    saturated = n_allowed <= k
-    crowded = ~saturated & (n_surely >= k)
-    share = torch.where(crowded, k.clamp_min(0) / n_surely.clamp_min(1), 1.0)
-    fixed = torch.where(saturated, (~excluded).to(x.dtype), torch.where(surely, share, 0.0))
-    settled = saturated | crowded | surely | excluded
+    settled, fixed, is_open, k_left, n_finite = settle(x, k)
     if n == 0:
         return x, torch.zeros_like(k), settled, fixed
 
@@ -66,12 +60,11 @@ def solve(
     last = best.shape[-1] - 1
     anchor = best.gather(-1, (k.ceil().long() - 1).clamp(0, last))
     next_best = best.gather(-1, k.floor().long().clamp(0, last))
-    is_open = ~(saturated | crowded)
     anchor, next_best = torch.where(is_open, anchor, 0.0), torch.where(is_open, next_best, 0.0)
 
     z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-gate.far, gate.far))
     gap = _difference(anchor, next_best, temperature).clamp(0, gate.far)
-    k, n_finite = torch.where(is_open, k - n_surely, 0.0), n_allowed - n_surely
+    k = k_left
     others, rest = n_finite - k.ceil() + 1, k.floor() + 1
     low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
     high = (gate.quantile(k / rest, (rest - k) / rest) + gap).clamp_max(gate.reach)

@@ -1,0 +1,24 @@
+"""Soft ranks beside torchsort."""
+
+from __future__ import annotations
+
+from khot.bench.cases import Case
+from khot.bench.peers import all_peers
+from khot.bench.suite import Suite
+
+__all__ = ["SUITE"]
+
+SUITE = Suite(
+    name="ranks",
+    title="soft_rank: running time as a multiple of torch.sort",
+    baseline="khot.bench.sides:sort",
+    sides=("khot.bench.sides:soft_rank",),
+    peers=(all_peers()["torchsort_rank"],),
+    cases=(
+        Case("128×1e2", (128, 100), 1),
+        Case("128×1e3", (128, 1000), 1),
+        Case("128×1e4", (128, 10_000), 1),
+        Case("1×1e6", (1, 1_000_000), 1),
+    ),
+    quick_cases=(Case("64×64", (64, 64), 1),),
+)

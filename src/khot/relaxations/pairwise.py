@@ -1,0 +1,193 @@
+"""Pairwise top-k: ranks from all comparisons, and the k-th best vector.
+
+    r_i = 1 + Σ_{j ≠ i} σ((m_j − m_i)/τ)
+
+and windows around the ranks 1 … k as in ``rank_windows.py``. The term j = i is left out: σ(0) = ½ would shift
+every rank. Cost: O(n²) work in blocks, O(n) memory, forward and backward. Reference: the token-reduction
+notes of Haurum et al. (2023), whose hard formula returns nothing, or a sum, on ties; here ties go by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.kernels.sorting import argsort
+from khot.relaxations.arguments import Number
+from khot.relaxations.rank_windows import matrix_from_ranks, weights_from_ranks
+from khot.relaxations.registry import Relaxation, register
+
+__all__ = ["kth_best", "pairwise_matrix", "pairwise_topk"]
+
+_BLOCK = 1 << 20  # comparisons of a row at a time
+_FAR = 1e4  # beyond this difference, in units of τ, a comparison is decided
+
+
+def pairwise_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    window: Number | Tensor | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by pairwise comparisons.
+
+    .. math:: \rho_i = 1 + \sum_{j \ne i} \sigma\big((x_j - x_i)/\tau\big)
+
+    and windows around the ranks 1 … k, as in :func:`khot.softrank_topk`. Weights may exceed 1.
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, of the comparisons; a number or a tensor like ``k``.
+        window: > 0, the width of the windows, likewise; by default the temperature.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k forward, this operator's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+
+    Example:
+        >>> [round(v, 3) for v in pairwise_topk(torch.tensor([3.0, 1.0, 2.0]), 2, temperature=0.2).tolist()]
+        [0.995, 0.078, 0.927]
+
+    Reference: the token-reduction notes of Haurum, Escalera, Taylor & Moeslund (2023).
+    """
+    return weights_from_ranks("pairwise_topk", _ranks, x, k, temperature, window, dim, mask, hard)
+
+
+def pairwise_matrix(
+    x: Tensor,
+    k: int,
+    *,
+    temperature: Number | Tensor = 1.0,
+    window: Number | Tensor | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The rows of `pairwise_topk`, shape (…, k, n): row r is the r-th best, and sums to 1."""
+    return matrix_from_ranks("pairwise_matrix", _ranks, x, k, temperature, window, dim, mask)
+
+
+def kth_best(
+    x: Tensor,
+    scores: Tensor,
+    k: int,
+    *,
+    temperature: float = 1.0,
+    window: float | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, x_i`.
+
+    Args:
+        x: vectors, shape (…, n, d).
+        scores: their scores, shape (…, n).
+        k: which: 1 is the vector with the largest score.
+        temperature: > 0, of the comparisons.
+        window: > 0, the width of the window; by default the temperature.
+        hard: exactly the k-th of a stable descending sort: one vector for each k, also with ties.
+            Differentiable in ``x`` alone.
+
+    Returns:
+        Shape (…, d).
+
+    Example:
+        >>> x = torch.tensor([[10.0], [20.0], [30.0]])
+        >>> round(kth_best(x, torch.tensor([0.1, 0.9, 0.5]), 2, temperature=0.05).item(), 1)
+        30.0
+    """
+    n = scores.shape[-1]
+    if x.shape[:-1] != scores.shape:
+        raise ValueError(
+            f"kth_best: scores must have the shape of x without its last dimension, {tuple(x.shape[:-1])}, "
+            f"got {tuple(scores.shape)}"
+        )
+    if not 1 <= k <= n:
+        raise ValueError(f"kth_best: k must satisfy 1 <= k <= n = {n}, got {k}")
+    if hard:
+        chosen = argsort(scores.detach(), descending=True)[1][..., k - 1]
+        return x.gather(-2, chosen[..., None, None].expand(*x.shape[:-2], 1, x.shape[-1])).squeeze(-2)
+    row = pairwise_matrix(scores, k, temperature=temperature, window=window)[..., k - 1, :]
+    return (row.to(x.dtype).unsqueeze(-2) @ x).squeeze(-2)
+
+
+def _ranks(rows: Tensor, temperature: Tensor, allowed: Tensor) -> Tensor:
+    """Ranks among those allowed; the others are far below, and beat nobody."""
+    top = torch.where(allowed, rows, -torch.inf).amax(-1, keepdim=True).detach()
+    limit = torch.finfo(rows.dtype).max / 4  # a difference of two must not overflow
+    z = torch.where(allowed, rows / 2 - torch.where(top.isfinite(), top, 0) / 2, 0) / (temperature / 2)
+    z = torch.where(allowed, z.clamp_min(-limit), -2 * limit)
+    function = _PairwiseRanks if torch.compiler.is_compiling() else _PairwiseRanksForwardMode
+    return cast("Tensor", function.apply(z))  # pyright: ignore[reportUnknownMemberType]
+
+
+def _blocks(n: int) -> Iterator[tuple[int, int]]:
+    """First entry and number of entries of each part of a row."""
+    size = max(1, _BLOCK // max(n, 1))
+    return ((begin, min(size, n - begin)) for begin in range(0, n, size))
+
+
+def _differences(z: Tensor, part: tuple[int, int]) -> Tensor:
+    """z_j − z_i for i in the part (rows) and all j (columns)."""
+    return z.unsqueeze(-2) - z.narrow(-1, *part).unsqueeze(-1)
+
+
+def _product(z: Tensor, v: Tensor) -> Tensor:
+    """Σ_j h′(z_j − z_i)(v_j − v_i) at each i: the Jacobian, which is symmetric, times v."""
+    parts: list[Tensor] = []
+    for part in _blocks(z.shape[-1]):
+        step = torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR))
+        parts.append((step * (1 - step) * _differences(v, part)).sum(-1))
+    return torch.cat(parts, -1) if parts else torch.zeros_like(z)
+
+
+class _PairwiseRanks(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor) -> Tensor:
+        # The sum over all j has σ(0) = ½ for j = i in it.
+        parts = [
+            0.5 + torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR)).sum(-1)
+            for part in _blocks(z.shape[-1])
+        ]
+        return torch.cat(parts, -1) if parts else torch.zeros_like(z)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _product(*ctx.saved_tensors, grads[0])
+
+
+class _PairwiseRanksForwardMode(_PairwiseRanks):
+    """The same with forward-mode derivatives, which Dynamo does not accept."""
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
+        return _product(*ctx.saved_tensors, grad_inputs[0])
+
+
+SPEC = register(
+    Relaxation(
+        name="pairwise",
+        weights=pairwise_topk,
+        matrix=pairwise_matrix,
+        bounded=False,
+        keeps_order=False,
+        smooth="C∞",
+        max_n=10_000,
+        reference="the token-reduction notes of Haurum et al. (2023)",
+    )
+)

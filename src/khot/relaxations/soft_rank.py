@@ -1,0 +1,157 @@
+"""Soft ranks and soft sorting: projections on the permutahedron.
+
+    rank(x) = argmin ½‖r − x/τ‖²  over  r ∈ P(1, 2, …, n),      the convex hull of all permutations,
+    sort(x) = argmin ½‖s − ρ/τ‖²  over  s ∈ P(x),               ρ = (n, …, 1),
+
+or with the Kullback–Leibler divergence in place of the square. Solved exactly: one sort and one isotonic
+regression, O(n log n); the backward pass is O(n). Reference: Blondel, Teboul, Berthet & Djolonga (2020),
+Fast Differentiable Sorting and Ranking.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.sorting import argsort
+from khot.relaxations.arguments import (
+    Number,
+    check_mask,
+    check_temperature,
+    compute_dtype,
+    per_row,
+    position,
+    within_range,
+)
+from khot.relaxations.isotonic import project
+
+__all__ = ["soft_rank", "soft_sort"]
+
+Regularization = Literal["l2", "kl"]
+
+
+def soft_rank(
+    x: Tensor,
+    *,
+    regularization: Regularization = "l2",
+    temperature: Number | Tensor = 1.0,
+    descending: bool = False,
+    dim: int = -1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Differentiable ranks of the entries of ``x`` along ``dim``.
+
+    .. math:: r = \operatorname*{arg\,min}_{r \in \mathcal{P}(1, \dots, n)} \tfrac12 \|r - x/\tau\|^2
+
+    The smallest entry has rank 1, the largest n; as τ → 0 these are the ranks, as τ grows all become
+    (n + 1)/2. They always sum to n(n + 1)/2, equal entries have equal ranks.
+
+    Args:
+        x: scores, any floating shape.
+        regularization: ``"l2"``, or ``"kl"``: the exponential of the entropic projection on the logarithms.
+            With it, descending ranks are not n + 1 minus the ascending ones.
+        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        descending: rank 1 for the largest entry.
+        dim: the dimension along which to rank.
+        mask: boolean, broadcastable to ``x``; False takes no part and gets rank 0. −inf does not exclude.
+
+    Returns:
+        Ranks in the shape and dtype of ``x``.
+
+    Example:
+        >>> x = torch.tensor([0.3, 2.0, -1.0])
+        >>> soft_rank(x, temperature=0.1).tolist()
+        [2.0, 3.0, 1.0]
+        >>> [round(v, 2) for v in soft_rank(x, temperature=3.0).tolist()]
+        [1.96, 2.52, 1.52]
+
+    Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
+    """
+    name = "soft_rank"
+    last = _checked(name, x, temperature, regularization, dim)
+    rows = x.movedim(last, -1)
+    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
+    z = _scaled(rows, tau, descending)
+    n = z.shape[-1]
+    if n == 0:
+        return x.clone()
+    allowed = None
+    w = torch.arange(n, 0, -1, dtype=z.dtype, device=z.device)
+    if mask is not None:
+        check_mask(name, x, mask)
+        allowed = mask.expand(x.shape).movedim(last, -1)
+        count = allowed.sum(-1, keepdim=True)
+        # Below all others, so far that they cannot be pooled with them.
+        lowest = torch.where(allowed, z, torch.inf).amin(-1, keepdim=True)
+        z = torch.where(allowed, z, torch.where(count > 0, lowest, 0).detach() - count - 2)
+        w = (count - n + w).clamp_min(1)
+    order = argsort(z.detach(), descending=True)[1]
+    ranks = project(z.gather(-1, order), w, regularization)
+    ranks = torch.zeros_like(ranks).scatter(-1, order, ranks)
+    if allowed is not None:
+        ranks = torch.where(allowed, ranks, 0)
+    return ranks.to(x.dtype).movedim(-1, last)
+
+
+def soft_sort(
+    x: Tensor,
+    *,
+    regularization: Regularization = "l2",
+    temperature: Number | Tensor = 1.0,
+    descending: bool = False,
+    dim: int = -1,
+) -> Tensor:
+    r"""Differentiable sorted values of ``x`` along ``dim``.
+
+    .. math:: s = \operatorname*{arg\,min}_{s \in \mathcal{P}(x)} \tfrac12 \|s - \rho/\tau\|^2,
+              \qquad \rho = (n, \dots, 1)
+
+    As τ → 0 these are the sorted values, as τ grows all become the mean.
+
+    Args:
+        x: values, any floating shape.
+        regularization: ``"l2"`` or ``"kl"`` (on the exponentials; the result is its logarithm).
+        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        descending: from the largest down.
+        dim: the dimension along which to sort.
+
+    Returns:
+        Values in the shape and dtype of ``x``, in order along ``dim``.
+
+    Example:
+        >>> soft_sort(torch.tensor([0.3, 2.0, -1.0]), temperature=0.1).tolist()
+        [-1.0, 0.3..., 2.0]
+
+    Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
+    """
+    name = "soft_sort"
+    last = _checked(name, x, temperature, regularization, dim)
+    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
+    rows = x.to(compute_dtype(x)).movedim(last, -1)
+    rows = rows if descending else -rows
+    n = rows.shape[-1]
+    if n == 0:
+        return x.clone()
+    order = argsort(rows.detach(), descending=True)[1]
+    targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau
+    values = project(
+        targets.expand(rows.shape), rows.gather(-1, order), "log_kl" if regularization == "kl" else "l2"
+    )
+    return (values if descending else -values).to(x.dtype).movedim(-1, last)
+
+
+def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
+    last = position(name, x, dim)
+    check_temperature(name, temperature)
+    if regularization not in ("l2", "kl"):
+        raise ValueError(f"{name}: regularization must be 'l2' or 'kl', got {regularization!r}")
+    return last
+
+
+def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
+    """±x/τ within the range of the dtype: what is farther apart than that has hard ranks anyway."""
+    z = rows.to(tau.dtype) / tau
+    limit = torch.finfo(z.dtype).max / 4
+    return (-z if descending else z).clamp(-limit, limit)
