@@ -222,7 +222,7 @@ def isotonic(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
 
     Args:
         s: float32 or float64, shape (..., n).
-        w: of the same dtype, broadcastable to s; or s to it: one of them may be one row for all.
+        w: likewise; a row that was expanded to all, of s or of w, is read once.
         kind: `l2`, `kl` (of exp s, for positive w) or `log_kl` (the logarithm of exp s on exp w).
 
     Returns:
@@ -231,12 +231,14 @@ def isotonic(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
     library = _library()
     _check("s", s)
     _check("w", w)
-    shape = torch.broadcast_shapes(s.shape, w.shape)
-    s_stride, w_stride = (shape[-1] if t.dim() > 1 else 0 for t in (s, w))
-    s = _memory(s if s.dim() == 1 else s.expand(shape))
-    w = _memory(w if w.dim() == 1 else w.expand(shape))
-    p = s.new_empty(shape)
+    if s.shape != w.shape or s.dtype != w.dtype:
+        raise ValueError(
+            f"w must be like s, {s.dtype} of shape {tuple(s.shape)}, got {w.dtype} of shape {tuple(w.shape)}"
+        )
+    shape = s.shape
+    p = torch.empty_like(s, memory_format=torch.contiguous_format)
     start = torch.empty_like(p, dtype=torch.int64)
+    (s, s_stride), (w, w_stride) = _one_row_or_all(s), _one_row_or_all(w)
     kernel = library.isotonic_f32 if s.dtype == torch.float32 else library.isotonic_f64
     n = shape[-1]
     kernel(
@@ -252,6 +254,13 @@ def isotonic(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
         torch.get_num_threads(),
     )
     return p, start
+
+
+def _one_row_or_all(rows: Tensor) -> tuple[Tensor, int]:
+    """Contiguous memory of the rows and the distance between two; of one row and 0 if all are the same."""
+    if rows.numel() and rows.dim() > 1 and not any(rows.stride()[:-1]):
+        return _memory(rows[(0,) * (rows.dim() - 1)]), 0
+    return _memory(rows), rows.shape[-1]
 
 
 def block_sums(values: Tensor, start: Tensor) -> Tensor:

@@ -168,7 +168,8 @@ class _PairwiseRanks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return _product(*ctx.saved_tensors, grads[0])
+        (z,) = ctx.saved_tensors
+        return _product(z, grads[0])
 
 
 class _PairwiseRanksForwardMode(_PairwiseRanks):
@@ -176,7 +177,8 @@ class _PairwiseRanksForwardMode(_PairwiseRanks):
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
-        return _product(*ctx.saved_tensors, grad_inputs[0])
+        (z,) = ctx.saved_tensors
+        return _product(z, grad_inputs[0])
 
 
 SPEC = register(
