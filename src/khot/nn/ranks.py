@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from khot.relaxations import pairwise_topk, softrank_topk
 from khot.relaxations.arguments import check_temperature
-from khot.relaxations.soft_rank import Regularization
+from khot.relaxations.soft_rank import Regularization, check_regularization
 from khot.relaxations.softrank import softrank_matrix
 
 __all__ = ["DifferentiableTopK", "PairwiseTopK", "SoftrankTopK"]
@@ -41,66 +43,12 @@ class DifferentiableTopK(nn.Module):
         return f"k={self.k}"
 
 
-class SoftrankTopK(nn.Module):
-    """Soft-rank top-k as a layer; see :func:`khot.softrank_topk`.
-
-    Args:
-        k: how many.
-        temperature: of the ranks.
-        window: the width of the windows; by default the temperature.
-        regularization: of the ranks, ``"l2"`` or ``"kl"``.
-        dim: the dimension that sums to ``k``.
-        hard: exact hard top-k forward, soft gradient backward.
-
-    Example:
-        >>> SoftrankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
-        tensor([2.])
-    """
-
-    def __init__(
-        self,
-        k: int,
-        *,
-        temperature: float = 1.0,
-        window: float | None = None,
-        regularization: Regularization = "l2",
-        dim: int = -1,
-        hard: bool = False,
-    ) -> None:
-        super().__init__()
-        _check_k("SoftrankTopK", k)
-        check_temperature("SoftrankTopK", temperature)
-        self.k = k
-        self.temperature = temperature
-        self.window = window
-        self.regularization: Regularization = regularization
-        self.dim = dim
-        self.hard = hard
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return softrank_topk(
-            x,
-            self.k,
-            temperature=self.temperature,
-            window=self.window,
-            regularization=self.regularization,
-            dim=self.dim,
-            mask=mask,
-            hard=self.hard,
-        )
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        return f"k={self.k}, temperature={self.temperature:g}, regularization={self.regularization!r}"
-
-
 class PairwiseTopK(nn.Module):
     """Pairwise top-k as a layer; see :func:`khot.pairwise_topk`.
 
     Args:
         k: how many.
-        temperature: of the comparisons.
+        temperature: of the comparisons, or of the ranks.
         window: the width of the windows; by default the temperature.
         dim: the dimension that sums to ``k``.
         hard: exact hard top-k forward, soft gradient backward.
@@ -120,8 +68,11 @@ class PairwiseTopK(nn.Module):
         hard: bool = False,
     ) -> None:
         super().__init__()
-        _check_k("PairwiseTopK", k)
-        check_temperature("PairwiseTopK", temperature)
+        name = type(self).__name__
+        _check_k(name, k)
+        check_temperature(name, temperature)
+        if window is not None:
+            check_temperature(name, window)
         self.k = k
         self.temperature = temperature
         self.window = window
@@ -130,19 +81,41 @@ class PairwiseTopK(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return pairwise_topk(
-            x,
-            self.k,
-            temperature=self.temperature,
-            window=self.window,
-            dim=self.dim,
-            mask=mask,
-            hard=self.hard,
-        )
+        return pairwise_topk(x, self.k, mask=mask, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("temperature", "window", "dim", "hard")
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"k={self.k}, temperature={self.temperature:g}"
+        return ", ".join([f"k={self.k}", *(f"{name}={value}" for name, value in self._settings().items())])
+
+
+class SoftrankTopK(PairwiseTopK):
+    """Soft-rank top-k as a layer; see :func:`khot.softrank_topk`.
+
+    Args:
+        k: how many.
+        regularization: of the ranks, ``"l2"`` or ``"kl"``.
+        settings: as :class:`PairwiseTopK`.
+
+    Example:
+        >>> SoftrankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
+        tensor([2.])
+    """
+
+    def __init__(self, k: int, *, regularization: Regularization = "l2", **settings: Any) -> None:
+        super().__init__(k, **settings)
+        check_regularization("SoftrankTopK", regularization)
+        self.regularization: Regularization = regularization
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
+        return softrank_topk(x, self.k, mask=mask, **self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        return {**super()._settings(), "regularization": self.regularization}
 
 
 def _check_k(name: str, k: int) -> None:

@@ -3,7 +3,7 @@
     yᵢ = F((xᵢ + c)/τ),   c such that Σy = k.
 
 Cost: a partial sort, a numerical quantile for each row, and up to 40 passes over it (70 in float64), in torch
-operations; 5–10 passes are the rule.
+operations.
 """
 
 from __future__ import annotations

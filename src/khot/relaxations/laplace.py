@@ -5,8 +5,8 @@
 
 A member of the threshold family (``gated.py``) with w = min(y, 1 − y): once differentiable where a weight is
 ½. Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled kernel
-solves a whole piece. Cost: a selection and 3–5 passes over the row; no sort. Reference: Struski et al.
-(2025), LapSum.
+solves a whole piece. Cost: a few passes over the row and, unless it is short, a selection; no sort.
+Reference: Struski et al. (2025), LapSum.
 """
 
 from __future__ import annotations

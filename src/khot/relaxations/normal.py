@@ -4,9 +4,9 @@
 
 yᵢ is the probability that a score with Gaussian noise of standard deviation τ exceeds one *fixed* threshold.
 It is not the probability that the entry is among the k largest noisy scores, whose threshold moves with the
-noise: that is ``perturbed_topk``.
+noise.
 
-A member of the threshold family (``gated.py``) with w = φ((x + c)/τ). Cost: a partial sort and 3–5 passes
+A member of the threshold family (``gated.py``) with w = φ((x + c)/τ). Cost: a partial sort and a few passes
 over the row, in torch operations.
 """
 

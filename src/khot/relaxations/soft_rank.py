@@ -27,7 +27,7 @@ from khot.relaxations.arguments import (
 )
 from khot.relaxations.isotonic import project
 
-__all__ = ["soft_rank", "soft_sort"]
+__all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]
 
 Regularization = Literal["l2", "kl"]
 
@@ -145,9 +145,14 @@ def soft_sort(
 def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
     last = position(name, x, dim)
     check_temperature(name, temperature)
+    check_regularization(name, regularization)
+    return last
+
+
+def check_regularization(name: str, regularization: str) -> None:
+    """Raise unless it is one of the two."""
     if regularization not in ("l2", "kl"):
         raise ValueError(f"{name}: regularization must be 'l2' or 'kl', got {regularization!r}")
-    return last
 
 
 def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
