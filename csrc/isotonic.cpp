@@ -8,12 +8,13 @@
 //
 // p is the projection of s (kl: of exp s) on the convex hull of all permutations of w. The solution is constant on
 // blocks of consecutive entries: there v is the mean of s − w, or log Σe^s − log Σw. Pool adjacent violators: a new
-// entry is a block of its own, and as long as a block lies above the one before it, the two become one. O(n).
+// entry is a block of its own, and as long as a block lies above the one before it, the two become one (isotonic.h). O(n).
 //
 // All of it is in double, relative to the first entry of a block, and p is rounded once: ranks are right to the last
 // digit of a float at n = 10⁶, whatever the size of the scores. What is left for the derivatives is the structure of
 // the blocks: start[i] is the first entry of the block of entry i.
-#include <cmath>
+#include "isotonic.h"
+
 #include <cstdlib>
 
 #include "kernels.h"
@@ -22,79 +23,15 @@
 namespace khot {
 namespace {
 
-// A block from `first` on, with sums of s and of w that are small because they are relative to the first.
-struct Block {
-    int64_t first, count;
-    double of_s, of_w;
-};
-
-template <typename real>
-struct LeastSquares {  // Σ(s − s_first), Σw
-    static Block single(const real*, const real* w, int64_t i) { return {i, 1, 0, double(w[i])}; }
-    static void merge(Block& before, const Block& last, const real* s, const real*) {
-        before.of_s += last.of_s + double(last.count) * (double(s[last.first]) - double(s[before.first]));
-        before.of_w += last.of_w;
-        before.count += last.count;
-    }
-    static double level(const Block& block, const real* s, const real*) {
-        return double(s[block.first]) + (block.of_s - block.of_w) / double(block.count);
-    }
-    static double value(const Block& block, const real* s, const real*, int64_t i) {
-        return (double(s[i]) - double(s[block.first])) + (block.of_w - block.of_s) / double(block.count);
-    }
-};
-
-template <typename real>
-struct Entropic {  // Σe^{s − s_first}, Σw
-    static Block single(const real*, const real* w, int64_t i) { return {i, 1, 1, double(w[i])}; }
-    static void merge(Block& before, const Block& last, const real* s, const real*) {
-        before.of_s += last.of_s * std::exp(double(s[last.first]) - double(s[before.first]));
-        before.of_w += last.of_w;
-        before.count += last.count;
-    }
-    static double level(const Block& block, const real* s, const real*) {
-        return double(s[block.first]) + std::log(block.of_s / block.of_w);
-    }
-    static double value(const Block& block, const real* s, const real*, int64_t i) {
-        return std::exp(double(s[i]) - double(s[block.first])) * (block.of_w / block.of_s);
-    }
-};
-
-template <typename real>
-struct LogEntropic {  // Σe^{s − s_first}, Σe^{w − w_first}
-    static Block single(const real*, const real*, int64_t i) { return {i, 1, 1, 1}; }
-    static void merge(Block& before, const Block& last, const real* s, const real* w) {
-        before.of_s += last.of_s * std::exp(double(s[last.first]) - double(s[before.first]));
-        before.of_w += last.of_w * std::exp(double(w[last.first]) - double(w[before.first]));
-        before.count += last.count;
-    }
-    static double level(const Block& block, const real* s, const real* w) {
-        return double(s[block.first]) - double(w[block.first]) + std::log(block.of_s / block.of_w);
-    }
-    static double value(const Block& block, const real* s, const real* w, int64_t i) {
-        return (double(s[i]) - double(s[block.first])) + double(w[block.first]) + std::log(block.of_w / block.of_s);
-    }
-};
-
 template <typename real, typename Rule>
 void project_row(const real* s, const real* w, real* p, int64_t* start, int64_t n, Block* blocks, double* levels) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        Block last = Rule::single(s, w, i);
-        double level = Rule::level(last, s, w);
-        while (count > 0 && !(levels[count - 1] > level)) {  // NaN joins what is before it
-            Rule::merge(blocks[count - 1], last, s, w);
-            last = blocks[--count];
-            level = Rule::level(last, s, w);
-        }
-        blocks[count] = last;
-        levels[count++] = level;
-    }
+    const int64_t count = pool<real, Rule>(s, w, n, blocks, levels);
     for (int64_t b = 0; b < count; ++b) {
-        const int64_t end = b + 1 < count ? blocks[b + 1].first : n;
-        for (int64_t i = blocks[b].first; i < end; ++i) {
-            p[i] = real(Rule::value(blocks[b], s, w, i));
-            start[i] = blocks[b].first;
+        const int64_t first = blocks[b].first, end = b + 1 < count ? blocks[b + 1].first : n;
+        const double offset = Rule::offset(blocks[b], w), reference = double(s[first]);
+        for (int64_t i = first; i < end; ++i) {
+            p[i] = real(Rule::value(offset, double(s[i]) - reference));
+            start[i] = first;
         }
     }
 }

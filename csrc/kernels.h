@@ -47,6 +47,16 @@ bool isotonic(Projection kind, const real* s, int64_t s_stride, const real* w, i
 template <typename real>
 void block_sums(const real* values, const int64_t* start, real* sums, int64_t rows, int64_t n, int threads);
 
+// See soft_rank.cpp. n is below 2^32. False when there was not enough memory.
+template <typename real>
+bool soft_rank(const real* x, const real* temperature, int64_t temperature_stride, bool descending, real* ranks,
+               int64_t* order, int64_t rows, int64_t n, int threads);
+
+// order as soft_rank() gives it.
+template <typename real>
+void soft_rank_jacobian(const real* grad, const int64_t* order, const real* temperature, int64_t temperature_stride,
+                        bool descending, real* out, int64_t rows, int64_t n, int threads);
+
 // See argsort.cpp. n is below 2^32; values may be null. False when there was not enough memory.
 template <typename real>
 bool argsort(const real* x, bool descending, real* values, int64_t* indices, int64_t rows, int64_t n, int threads);

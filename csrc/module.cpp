@@ -15,7 +15,7 @@ namespace {
 
 // Raise it by one whenever a signature below changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 4;
+constexpr int ABI = 5;
 
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
@@ -42,14 +42,6 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     khot::gate_jacobian(gate, state, grad, temperature, temperature_stride, out, mean, rows, n, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
-}
-
-PyObject* gate_jacobian_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gate_jacobian<float>("gate_jacobian_f32", values, count);
-}
-
-PyObject* gate_jacobian_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gate_jacobian<double>("gate_jacobian_f64", values, count);
 }
 
 template <typename real>
@@ -81,28 +73,19 @@ PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* 
     Py_RETURN_NONE;
 }
 
-PyObject* sigmoid_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<float>(khot::sigmoid_topk<float>, "sigmoid_topk_f32", values, count);
+template <typename real>
+PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::sigmoid_topk<real>, name, values, count);
 }
 
-PyObject* sigmoid_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<double>(khot::sigmoid_topk<double>, "sigmoid_topk_f64", values, count);
+template <typename real>
+PyObject* laplace_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::laplace_topk<real>, name, values, count);
 }
 
-PyObject* laplace_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<float>(khot::laplace_topk<float>, "laplace_topk_f32", values, count);
-}
-
-PyObject* laplace_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<double>(khot::laplace_topk<double>, "laplace_topk_f64", values, count);
-}
-
-PyObject* sparse_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<float>(khot::sparse_topk<float>, "sparse_topk_f32", values, count);
-}
-
-PyObject* sparse_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<double>(khot::sparse_topk<double>, "sparse_topk_f64", values, count);
+template <typename real>
+PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::sparse_topk<real>, name, values, count);
 }
 
 template <typename real>
@@ -129,14 +112,6 @@ PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-PyObject* hard_topk_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return hard_topk<float>("hard_topk_f32", values, count);
-}
-
-PyObject* hard_topk_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return hard_topk<double>("hard_topk_f64", values, count);
-}
-
 template <typename real>
 PyObject* argsort(const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 7);
@@ -157,14 +132,6 @@ PyObject* argsort(const char* name, PyObject* const* values, Py_ssize_t count) {
     Py_END_ALLOW_THREADS
     if (!enough_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
-}
-
-PyObject* argsort_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return argsort<float>("argsort_f32", values, count);
-}
-
-PyObject* argsort_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return argsort<double>("argsort_f64", values, count);
 }
 
 template <typename real>
@@ -194,14 +161,6 @@ PyObject* isotonic(const char* name, PyObject* const* values, Py_ssize_t count) 
     Py_RETURN_NONE;
 }
 
-PyObject* isotonic_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return isotonic<float>("isotonic_f32", values, count);
-}
-
-PyObject* isotonic_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return isotonic<double>("isotonic_f64", values, count);
-}
-
 template <typename real>
 PyObject* block_sums(const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 6);
@@ -222,12 +181,56 @@ PyObject* block_sums(const char* name, PyObject* const* values, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
-PyObject* block_sums_f32(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return block_sums<float>("block_sums_f32", values, count);
+template <typename real>
+PyObject* soft_rank(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 8);
+    const real* x = arguments.address<const real>();
+    real number;
+    int64_t temperature_stride;
+    const real* temperature = arguments.per_row(&number, &temperature_stride);
+    const bool descending = arguments.integer("descending", 0, 1) != 0;
+    real* ranks = arguments.address<real>();
+    int64_t* order = arguments.address<int64_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, 4 * sizeof(int64_t));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("ranks", ranks, rows > 0 && n > 0);
+    arguments.check_address("order", order, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::soft_rank(x, temperature, temperature_stride, descending, ranks, order, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
 }
 
-PyObject* block_sums_f64(PyObject*, PyObject* const* values, Py_ssize_t count) {
-    return block_sums<double>("block_sums_f64", values, count);
+template <typename real>
+PyObject* soft_rank_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 8);
+    const real* grad = arguments.address<const real>();
+    const int64_t* order = arguments.address<const int64_t>();
+    real number;
+    int64_t temperature_stride;
+    const real* temperature = arguments.per_row(&number, &temperature_stride);
+    const bool descending = arguments.integer("descending", 0, 1) != 0;
+    real* out = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(int64_t));
+    arguments.check_address("grad", grad, rows > 0 && n > 0);
+    arguments.check_address("order", order, rows > 0 && n > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::soft_rank_jacobian(grad, order, temperature, temperature_stride, descending, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
 }
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
@@ -257,23 +260,25 @@ PyObject* openmp(PyObject*, PyObject*) {
 // A METH_FASTCALL function has another type than PyCFunction; through void(*)() the cast is silent.
 #define KHOT_FASTCALL(function) reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function))
 
+// The entries of a binding for float and for double, which are called name_f32 and name_f64.
+#define KHOT_ENTRY(name, real, called)                                                          \
+    {called, KHOT_FASTCALL(+[](PyObject*, PyObject* const* values, Py_ssize_t count) -> PyObject* { \
+         return name<real>(called, values, count);                                              \
+     }),                                                                                        \
+     METH_FASTCALL, nullptr}
+#define KHOT_BOTH(name) KHOT_ENTRY(name, float, #name "_f32"), KHOT_ENTRY(name, double, #name "_f64")
+
 PyMethodDef methods[] = {
-    {"gate_jacobian_f32", KHOT_FASTCALL(gate_jacobian_f32), METH_FASTCALL, nullptr},
-    {"gate_jacobian_f64", KHOT_FASTCALL(gate_jacobian_f64), METH_FASTCALL, nullptr},
-    {"sigmoid_topk_f32", KHOT_FASTCALL(sigmoid_topk_f32), METH_FASTCALL, nullptr},
-    {"sigmoid_topk_f64", KHOT_FASTCALL(sigmoid_topk_f64), METH_FASTCALL, nullptr},
-    {"laplace_topk_f32", KHOT_FASTCALL(laplace_topk_f32), METH_FASTCALL, nullptr},
-    {"laplace_topk_f64", KHOT_FASTCALL(laplace_topk_f64), METH_FASTCALL, nullptr},
-    {"sparse_topk_f32", KHOT_FASTCALL(sparse_topk_f32), METH_FASTCALL, nullptr},
-    {"sparse_topk_f64", KHOT_FASTCALL(sparse_topk_f64), METH_FASTCALL, nullptr},
-    {"hard_topk_f32", KHOT_FASTCALL(hard_topk_f32), METH_FASTCALL, nullptr},
-    {"hard_topk_f64", KHOT_FASTCALL(hard_topk_f64), METH_FASTCALL, nullptr},
-    {"argsort_f32", KHOT_FASTCALL(argsort_f32), METH_FASTCALL, nullptr},
-    {"argsort_f64", KHOT_FASTCALL(argsort_f64), METH_FASTCALL, nullptr},
-    {"isotonic_f32", KHOT_FASTCALL(isotonic_f32), METH_FASTCALL, nullptr},
-    {"isotonic_f64", KHOT_FASTCALL(isotonic_f64), METH_FASTCALL, nullptr},
-    {"block_sums_f32", KHOT_FASTCALL(block_sums_f32), METH_FASTCALL, nullptr},
-    {"block_sums_f64", KHOT_FASTCALL(block_sums_f64), METH_FASTCALL, nullptr},
+    KHOT_BOTH(gate_jacobian),
+    KHOT_BOTH(sigmoid_topk),
+    KHOT_BOTH(laplace_topk),
+    KHOT_BOTH(sparse_topk),
+    KHOT_BOTH(hard_topk),
+    KHOT_BOTH(argsort),
+    KHOT_BOTH(isotonic),
+    KHOT_BOTH(block_sums),
+    KHOT_BOTH(soft_rank),
+    KHOT_BOTH(soft_rank_jacobian),
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

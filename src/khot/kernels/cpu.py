@@ -25,6 +25,8 @@ __all__ = [
     "gated_topk",
     "hard_topk",
     "isotonic",
+    "soft_rank",
+    "soft_rank_jacobian",
     "usable",
 ]
 
@@ -280,6 +282,64 @@ def block_sums(values: Tensor, start: Tensor) -> Tensor:
         torch.get_num_threads(),
     )
     return sums
+
+
+def soft_rank(x: Tensor, temperature: float | Tensor, descending: bool) -> tuple[Tensor, Tensor]:
+    """The projection of ±x/τ on the permutahedron of 1 … n, and what its Jacobian needs.
+
+    Args:
+        x: scores, float32 or float64, shape (..., n) with n < 2³².
+        temperature: τ, a number or broadcastable to (..., 1).
+        descending: rank 1 for the largest.
+
+    Returns:
+        The ranks, and the int64 order of each row, complemented where a block begins.
+    """
+    library = _library()
+    _check("x", x)
+    shape = x.shape
+    x = _memory(x)
+    temperature = _per_row("temperature", temperature, (*shape[:-1], 1), x.dtype)
+    ranks = torch.empty_like(x)
+    order = torch.empty_like(x, dtype=torch.int64)
+    kernel = library.soft_rank_f32 if x.dtype == torch.float32 else library.soft_rank_f64
+    n = shape[-1]
+    kernel(
+        x.data_ptr(),
+        _number_or_address(temperature),
+        int(descending),
+        ranks.data_ptr(),
+        order.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return ranks, order
+
+
+def soft_rank_jacobian(grad: Tensor, order: Tensor, temperature: float | Tensor, descending: bool) -> Tensor:
+    """The symmetric Jacobian of `soft_rank` times a vector; ``order`` as that gives it."""
+    library = _library()
+    _check("grad", grad)
+    if grad.shape != order.shape:
+        raise ValueError(f"grad must have the shape of order, {tuple(order.shape)}, got {tuple(grad.shape)}")
+    grad, order = _memory(grad), _memory(order)
+    temperature = _per_row("temperature", temperature, (*grad.shape[:-1], 1), grad.dtype)
+    out = torch.empty_like(grad)
+    single = grad.dtype == torch.float32
+    kernel = library.soft_rank_jacobian_f32 if single else library.soft_rank_jacobian_f64
+    n = grad.shape[-1]
+    kernel(
+        grad.data_ptr(),
+        order.data_ptr(),
+        _number_or_address(temperature),
+        int(descending),
+        out.data_ptr(),
+        grad.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return out
 
 
 def _check(name: str, tensor: Tensor) -> None:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from khot.kernels import cpu
 
-__all__ = ["argsort"]
+__all__ = ["TOO_LONG", "argsort"]
 
-_TOO_LONG = 2**32
-"""A row of this many elements has indices that the kernel has no room for."""
+TOO_LONG = 2**32
+"""A row of this many elements has indices that the kernels have no room for."""
 
 
 def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
@@ -25,7 +25,7 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         >>> indices
         tensor([0, 2, 3, 1])
     """
-    if cpu.usable(x) and x.dim() > 0 and x.shape[-1] < _TOO_LONG:
+    if cpu.usable(x) and x.dim() > 0 and x.shape[-1] < TOO_LONG:
         return cpu.argsort(x, descending)
     values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
     return values, indices

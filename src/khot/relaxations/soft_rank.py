@@ -10,12 +10,15 @@ Fast Differentiable Sorting and Ranking.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from khot.kernels.sorting import argsort
+from khot.kernels import cpu
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.kernels.sorting import TOO_LONG, argsort
 from khot.relaxations.arguments import (
     Number,
     check_mask,
@@ -71,6 +74,10 @@ def soft_rank(
     """
     name = "soft_rank"
     last = _checked(name, x, temperature, regularization, dim)
+    if mask is None and regularization == "l2":
+        ranks = _native(name, x, temperature, descending, last)
+        if ranks is not None:
+            return ranks
     rows = x.movedim(last, -1)
     tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
     z = _scaled(rows, tau, descending)
@@ -153,6 +160,57 @@ def check_regularization(name: str, regularization: str) -> None:
     """Raise unless it is one of the two."""
     if regularization not in ("l2", "kl"):
         raise ValueError(f"{name}: regularization must be 'l2' or 'kl', got {regularization!r}")
+
+
+def _native(name: str, x: Tensor, temperature: Number | Tensor, descending: bool, last: int) -> Tensor | None:
+    """Ranks (l2) by the compiled kernel, or None where that cannot be."""
+    learned = isinstance(temperature, Tensor)
+    if not is_plain(x) or native() is None or x.shape[last] >= TOO_LONG:
+        return None
+    if learned and (temperature.requires_grad or not is_plain(temperature)):
+        return None
+    tau = within_range(temperature, compute_dtype(x))
+    tau = per_row(name, "temperature", x, tau, last) if learned else float(tau)
+    rows = x if last == x.dim() - 1 else x.movedim(last, -1)
+    if x.requires_grad and torch.is_grad_enabled():
+        ranks = cast("Tensor", _NativeRank.apply(rows, tau, descending))  # pyright: ignore[reportUnknownMemberType]
+    else:
+        ranks = cpu.soft_rank(rows.to(compute_dtype(x)), tau, descending)[0].to(x.dtype)
+    return ranks if rows is x else ranks.movedim(-1, last)
+
+
+class _NativeRank(torch.autograd.Function):
+    """Ranks (l2) by the compiled kernels, in eager and reverse mode."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, temperature: Tensor | float, descending: bool) -> Tensor:
+        ranks, order = cpu.soft_rank(x.to(compute_dtype(x)), temperature, descending)
+        learned = isinstance(temperature, Tensor)
+        ctx.save_for_backward(order, temperature if learned else None)
+        ctx.temperature, ctx.descending = None if learned else temperature, descending
+        return ranks.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        order, learned = ctx.saved_tensors
+        temperature = ctx.temperature if learned is None else learned
+        return _jacobian_product(grads[0], order, temperature, ctx.descending), None, None
+
+
+def _jacobian_product(grad: Tensor, order: Tensor, temperature: Tensor | float, descending: bool) -> Tensor:
+    """±(g − the mean of g over the block of each entry)/τ; order as `khot.kernels.cpu.soft_rank` gives it."""
+    g = grad.to(compute_dtype(grad))
+    if not torch.is_grad_enabled() and cpu.usable(g):
+        return cpu.soft_rank_jacobian(g, order, temperature, descending).to(grad.dtype)
+    index = torch.where(order < 0, ~order, order)
+    place = torch.arange(order.shape[-1], device=order.device).expand(order.shape)
+    start = torch.where(order < 0, place, 0).cummax(-1).values
+    of_sorted = g.gather(-1, index)
+    count = torch.zeros_like(of_sorted).scatter_add(-1, start, torch.ones_like(of_sorted)).gather(-1, start)
+    mean = torch.zeros_like(of_sorted).scatter_add(-1, start, of_sorted).gather(-1, start) / count
+    centred = torch.where(count > 1, of_sorted - mean, 0) / temperature
+    centred = torch.zeros_like(g).scatter(-1, index, centred)
+    return (-centred if descending else centred).to(grad.dtype)
 
 
 def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
