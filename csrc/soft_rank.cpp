@@ -5,6 +5,7 @@
 // over the block)/τ: symmetric, and all it needs is the order and where blocks begin. Both fit one array: order[i] is
 // the index of the i-th entry of the sorted row, complemented (~) if a block begins there.
 #include <cfloat>
+#include <cmath>
 #include <cstdlib>
 
 #include "isotonic.h"
@@ -16,16 +17,30 @@ namespace {
 
 inline int64_t index_of(int64_t entry) { return entry < 0 ? ~entry : entry; }
 
-// Finite: what is this far apart has hard ranks.
-inline double bounded(double value) {
-    constexpr double limit = DBL_MAX / 4;
-    return value > limit ? limit : value < -limit ? -limit : value;
+constexpr double LIMIT = DBL_MAX / 16;
+
+// The temperature, raised where a finite score divided by it would overflow: such scores have hard ranks either way.
+template <typename real>
+double without_overflow(double tau, const real* sorted, int64_t n) {
+    if (std::fabs(double(sorted[0])) <= LIMIT * tau && std::fabs(double(sorted[n - 1])) <= LIMIT * tau) return tau;
+    double largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const double size = std::fabs(double(sorted[i]));
+        if (size <= DBL_MAX && size > largest) largest = size;
+    }
+    return largest > LIMIT * tau ? largest / LIMIT : tau;
+}
+
+inline double finite(double value) {
+    constexpr double most = DBL_MAX / 4;
+    return value > most ? most : value < -most ? -most : value;
 }
 
 template <typename real>
-void rank_row(double scale, real* ranks, int64_t* order, int64_t n, double* s, const double* w, Block* blocks,
+void rank_row(double tau, bool descending, real* ranks, int64_t* order, int64_t n, double* s, const double* w, Block* blocks,
               double* levels) {
-    for (int64_t i = 0; i < n; ++i) s[i] = bounded(double(ranks[i]) / scale);
+    const double scale = (descending ? -1 : 1) * without_overflow(tau, ranks, n);
+    for (int64_t i = 0; i < n; ++i) s[i] = finite(double(ranks[i]) / scale);
     const int64_t count = pool<double, LeastSquares<double>>(s, w, n, blocks, levels);
     for (int64_t b = 0; b < count; ++b) {
         const int64_t first = blocks[b].first, end = b + 1 < count ? blocks[b + 1].first : n;
@@ -55,7 +70,7 @@ bool soft_rank(const real* x, const real* temperature, int64_t temperature_strid
             for (int64_t i = 0; i < n; ++i) w[i] = double(n - i);
             for (int64_t r = begin; r < end; ++r) {
                 const double tau = double(temperature[r * temperature_stride]);
-                rank_row(descending ? -tau : tau, ranks + r * n, order + r * n, n, s, w, blocks, levels);
+                rank_row(tau, descending, ranks + r * n, order + r * n, n, s, w, blocks, levels);
             }
         }
         std::free(numbers);

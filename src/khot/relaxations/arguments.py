@@ -29,6 +29,7 @@ __all__ = [
     "per_row",
     "position",
     "within_range",
+    "without_overflow",
 ]
 
 Number = int | float
@@ -143,6 +144,15 @@ def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | T
     if not isinstance(temperature, Tensor):
         return min(max(float(temperature), info.tiny), info.max)
     return temperature if temperature.dtype != torch.float64 else temperature.clamp(info.tiny, info.max)
+
+
+def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
+    """The temperatures (…, 1), raised where a score of the row divided by it would overflow.
+
+    So high a quotient means a hard selection, and so does the largest one that does not overflow.
+    """
+    largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
+    return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

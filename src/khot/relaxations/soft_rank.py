@@ -27,6 +27,7 @@ from khot.relaxations.arguments import (
     per_row,
     position,
     within_range,
+    without_overflow,
 )
 from khot.relaxations.isotonic import project
 
@@ -80,10 +81,10 @@ def soft_rank(
             return ranks
     rows = x.movedim(last, -1)
     tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
-    z = _scaled(rows, tau, descending)
-    n = z.shape[-1]
+    n = x.shape[last]
     if n == 0:
         return x.clone()
+    z = _scaled(rows, tau, descending)
     allowed = None
     w = torch.arange(n, 0, -1, dtype=z.dtype, device=z.device)
     if mask is not None:
@@ -214,7 +215,8 @@ def _jacobian_product(grad: Tensor, order: Tensor, temperature: Tensor | float, 
 
 
 def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
-    """±x/τ within the range of the dtype: what is farther apart than that has hard ranks anyway."""
-    z = rows.to(tau.dtype) / tau
+    """±x/τ, infinities within the range of the dtype."""
+    rows = rows.to(tau.dtype)
+    z = rows / without_overflow(tau, rows)
     limit = torch.finfo(z.dtype).max / 4
     return (-z if descending else z).clamp(-limit, limit)

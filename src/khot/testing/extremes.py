@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from khot.relaxations import hard_topk
 from khot.relaxations.registry import Relaxation
 from khot.testing.requirements import draw, require, require_close, scores, sum_tolerance
 
@@ -34,6 +35,22 @@ def check_scales(spec: Relaxation, options: Options) -> None:
                     require(worst <= allowed, f"{where}: |Σy − k| = {worst:.3g}, allowed {allowed:.3g}")
                 (grad,) = torch.autograd.grad(y, leaf, torch.ones_like(y).cumsum(-1))
                 require(bool(grad.isfinite().all()), f"{where}: the gradient is not finite")
+
+
+def check_temperature_range(spec: Relaxation, options: Options) -> None:
+    """The smallest and the largest temperature: finite, learnable, and hard at the smallest."""
+    for dtype in (torch.float32, torch.float64):
+        info = torch.finfo(dtype)
+        x = (3 * scores(4, 12)).to(dtype).requires_grad_()
+        for temperature in (info.tiny, info.max):
+            tau = torch.tensor(temperature, dtype=dtype, requires_grad=True)
+            y = draw(spec, x, 3, options, temperature=tau)
+            where = f"temperature = {temperature:.3g}, {dtype}"
+            require(bool(y.isfinite().all()), f"{where}: not finite")
+            if temperature == info.tiny:
+                require_close(y.detach(), hard_topk(x.detach(), 3), 1e-6, where)
+            for grad in torch.autograd.grad(y, (x, tau), scores(4, 12).to(dtype), allow_unused=True):
+                require(grad is None or bool(grad.isfinite().all()), f"{where}: a gradient is not finite")
 
 
 def check_infinities(spec: Relaxation, options: Options) -> None:
@@ -104,6 +121,7 @@ def _hostile(dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
 
 CHECKS = [
     check_scales,
+    check_temperature_range,
     check_infinities,
     check_largest_row,
     check_half_gradient,

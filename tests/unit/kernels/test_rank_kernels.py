@@ -129,6 +129,11 @@ def test_odd_scores_stay_in_their_row(dtype):
     largest = torch.finfo(dtype).max
     hard = cpu.soft_rank(torch.tensor([largest, -largest, 0.0], dtype=dtype), 1e-30, True)[0]
     assert hard.tolist() == [1.0, 3.0, 2.0]
+    smallest = torch.finfo(dtype).tiny
+    assert (
+        cpu.soft_rank(x[3] * 1e3, smallest, False)[0].tolist()
+        == torch.tensor(true_ranks(x[3], 1e-9, False)[0]).round(decimals=1).tolist()
+    )
 
 
 def test_concurrent_python_threads_and_a_forked_child():
