@@ -9,7 +9,7 @@ notes of Haurum et al. (2023), whose hard formula returns nothing, or a sum, on 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -22,7 +22,7 @@ from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["kth_best", "pairwise_matrix", "pairwise_topk"]
 
-_BLOCK = 1 << 20  # comparisons of a row at a time
+_BLOCK = 1 << 16  # comparisons of a row at a time: they fit the cache
 _FAR = 1e4  # beyond this difference, in units of τ, a comparison is decided
 
 
@@ -143,11 +143,24 @@ def _differences(z: Tensor, part: tuple[int, int]) -> Tensor:
 
 def _product(z: Tensor, v: Tensor) -> Tensor:
     """Σ_j h′(z_j − z_i)(v_j − v_i) at each i: the Jacobian, which is symmetric, times v."""
-    parts: list[Tensor] = []
-    for part in _blocks(z.shape[-1]):
+
+    def rows(part: tuple[int, int]) -> Tensor:
         step = torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR))
-        parts.append((step * (1 - step) * _differences(v, part)).sum(-1))
-    return torch.cat(parts, -1) if parts else torch.zeros_like(z)
+        return (step * (1 - step) * _differences(v, part)).sum(-1)
+
+    return _by_blocks(rows, z * v)  # batched under vmap if either is
+
+
+def _by_blocks(rows: Callable[[tuple[int, int]], Tensor], like: Tensor) -> Tensor:
+    """What ``rows`` gives for each part of a row, in one tensor of that shape.
+
+    Written into place, part by part: small results kept in a list lie between the freed blocks of comparisons
+    in memory, which then is not used again, and the process grows as n².
+    """
+    result = torch.zeros_like(like)
+    for part in _blocks(like.shape[-1]):
+        result.narrow(-1, *part).copy_(rows(part))
+    return result
 
 
 class _PairwiseRanks(torch.autograd.Function):
@@ -156,11 +169,9 @@ class _PairwiseRanks(torch.autograd.Function):
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         # The sum over all j has σ(0) = ½ for j = i in it.
-        parts = [
-            0.5 + torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR)).sum(-1)
-            for part in _blocks(z.shape[-1])
-        ]
-        return torch.cat(parts, -1) if parts else torch.zeros_like(z)
+        return _by_blocks(
+            lambda part: 0.5 + torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR)).sum(-1), z
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
