@@ -4,8 +4,8 @@
 
 A layer of comparators is a doubly stochastic matrix L_t that depends on the values before it. The product of
 all is the soft permutation matrix, of which the rows 1 … k are wanted. They go backwards through the layers,
-M ↦ M L_t, and so does their sum, y = L_1ᵀ … L_Tᵀ 1_k, which is one vector: weights cost O(n) per layer and lie
-in [0, 1]. A network of many layers is cut into segments, of which only the values at the start are kept.
+M ↦ M L_t, and so does their sum, y = L_1ᵀ … L_Tᵀ 1_k, which is one vector: weights cost O(n) per layer and
+lie in [0, 1]. A network of many layers is cut into segments, of which only the values at the start are kept.
 
 Not permutation equivariant: who meets whom depends on the order of the entries. Cost: O(n log² n) for the
 bitonic network, O(n²) work and O(n √n) memory for odd-even. References: Petersen, Borgelt, Kuehne & Deussen
@@ -69,10 +69,10 @@ def network_topk(
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 3) for v in network_topk(x, 2, temperature=0.2).tolist()]
-        [0.999, 0.007, 0.993]
+        [1.0, 0.007, 0.993]
 
-    Reference: Petersen, Borgelt, Kuehne & Deussen (2021), Differentiable Sorting Networks for Scalable Sorting
-    and Ranking Supervision; (2022), Differentiable Top-k Classification Learning.
+    Reference: Petersen, Borgelt, Kuehne & Deussen (2021), Differentiable Sorting Networks for Scalable
+    Sorting and Ranking Supervision; (2022), Differentiable Top-k Classification Learning.
     """
     name = "network_topk"
     _check(name, network, distribution)
@@ -140,13 +140,11 @@ def _pull_back(
     n = z.shape[-1]
     layers = schedule(network, n, wanted.shape[-1])
     wires = layers[0].wires if layers else n
-    count = (
-        None if wires <= n and is_plain(allowed) and bool(allowed.all()) else allowed.sum(-1, keepdim=True)
-    )
-    if count is None:
-        place = None
+    if wires <= n and is_plain(allowed) and bool(allowed.all()):
+        count, place = None, None
         z = z.flip(-1)
     else:
+        count = allowed.sum(-1, keepdim=True)
         # Those allowed come first, in order, then the others: no comparator of theirs takes part.
         before = allowed.flip(-1).cumsum(-1).flip(-1)
         place = torch.where(allowed, before - 1, count + torch.arange(n, device=z.device).flip(-1) - before)
@@ -220,9 +218,9 @@ def _cdf(v: Tensor, distribution: Distribution) -> Tensor:
 
 def _pairs(wires: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     """The two wires of each comparator, (…, groups, distance)."""
-    span = 2 * layer.distance * layer.groups
-    halves = wires.narrow(-1, layer.first, span).unflatten(-1, (layer.groups, 2, layer.distance))
-    a, b = halves.unbind(-2)
+    compared = wires.narrow(-1, layer.first, 2 * layer.distance * layer.groups)
+    halves = compared.reshape(*wires.shape[:-1], layer.groups, 2, layer.distance)
+    a, b = halves.select(-2, 0), halves.select(-2, 1)
     return a, b.flip(-1) if layer.mirrored else b
 
 

@@ -56,7 +56,7 @@ def neuralsort_topk(
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 3) for v in neuralsort_topk(x, 2, temperature=0.5).tolist()]
-        [0.971, 0.122, 0.907]
+        [0.987, 0.107, 0.906]
 
     Reference: Grover, Wang, Zweig & Ermon (2019), Stochastic Optimization of Sorting Networks via Continuous
     Relaxations.
@@ -74,7 +74,7 @@ def neuralsort_matrix(
     dim: int = -1,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The rows of `neuralsort_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
+    """The rows of `neuralsort_topk`, shape (…, k, n), the entries of ``dim`` last: row r is the r-th best.
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """

@@ -33,11 +33,11 @@ from khot.relaxations.straight_through import straight_through
 __all__ = ["LogitsOf", "RowsOf", "WeightsOf", "rows_of", "topk_matrix", "topk_weights", "weights_of"]
 
 WeightsOf = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""Sum (…, n) of the first k rows, of scores z (…, n), which of them are allowed (…, n), k (…, 1), its maximum."""
+"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1) and its maximum."""
 
 RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Rows (…, m, n), of scores z (…, n), which of them are allowed (…, n), and ranks (…, m); a rank that does not
-exist may give anything finite."""
+"""Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist may
+give anything finite."""
 
 LogitsOf = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 """Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
@@ -101,17 +101,17 @@ def weights_of(logits_of: LogitsOf) -> WeightsOf:
     def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
         logits = logits_of(z, allowed)
 
-        def block(ranks: Tensor) -> Tensor:
+        def block(begin: int, end: int) -> Tensor:
+            ranks = torch.arange(begin + 1, end + 1, device=z.device)
             rows = _softmax(logits(ranks), allowed)
             return torch.where((ranks <= k).unsqueeze(-1), rows, 0).sum(-2)
 
         size = max(1, _BLOCK // max(z.shape[-1], 1))
-        parts = torch.arange(1, most + 1, device=z.device).split(size)
-        if len(parts) == 1:
-            return block(parts[0])
+        if most <= size:
+            return block(0, most)
         total = torch.zeros_like(z)
-        for ranks in parts:
-            total = total + recomputed(block, ranks)
+        for begin in range(0, most, size):
+            total = total + recomputed(block, begin, min(begin + size, most))
         return total
 
     return weights

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 
 __all__ = ["Layer", "Network", "check_network", "schedule"]
@@ -53,7 +52,6 @@ def check_network(name: str, network: str) -> None:
         raise ValueError(f"{name}: network must be 'bitonic' or 'odd_even', got {network!r}")
 
 
-@lru_cache(maxsize=64)
 def schedule(network: Network, n: int, k: int) -> tuple[Layer, ...]:
     """The layers that bring the ``k`` ≥ 1 largest of ``n`` values to the first wires, largest first."""
     width = 1 << (n - 1).bit_length() if network == "bitonic" else n
