@@ -10,6 +10,9 @@ Relaxations
     inverse_sigmoid_topk    scores that give the wanted weights
     softrank_topk           windows around soft ranks
     pairwise_topk           windows around ranks from all comparisons
+    softsort_topk           distances to the k largest scores
+    neuralsort_topk         the same with sums of all distances
+    network_topk            a sorting network whose comparators swap with a probability
     hard_topk               the exact indicator, ties by index
     calibrate_temperature   the temperature that makes weights as sharp as wanted
 
@@ -42,6 +45,8 @@ from khot.relaxations import (
     kth_best,
     kth_best_bounds,
     laplace_topk,
+    network_topk,
+    neuralsort_topk,
     normal_topk,
     pairwise_topk,
     rank_bounds,
@@ -49,6 +54,7 @@ from khot.relaxations import (
     soft_rank,
     soft_sort,
     softrank_topk,
+    softsort_topk,
     sparse_topk,
     topk,
 )
@@ -72,6 +78,8 @@ __all__ = [
     "kth_best_bounds",
     "laplace_topk",
     "losses",
+    "network_topk",
+    "neuralsort_topk",
     "nn",
     "normal_topk",
     "pairwise_topk",
@@ -81,6 +89,7 @@ __all__ = [
     "soft_rank",
     "soft_sort",
     "softrank_topk",
+    "softsort_topk",
     "sparse_topk",
     "topk",
 ]

@@ -5,6 +5,8 @@ from khot.relaxations.cdf import cdf_topk
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.laplace import laplace_topk
+from khot.relaxations.network import network_topk
+from khot.relaxations.neuralsort import neuralsort_topk
 from khot.relaxations.normal import normal_topk
 from khot.relaxations.pairwise import kth_best, pairwise_topk
 from khot.relaxations.rank_bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
@@ -12,6 +14,7 @@ from khot.relaxations.registry import Relaxation
 from khot.relaxations.sigmoid import inverse_sigmoid_topk, sigmoid_topk
 from khot.relaxations.soft_rank import soft_rank, soft_sort
 from khot.relaxations.softrank import softrank_topk
+from khot.relaxations.softsort import softsort_topk
 from khot.relaxations.sparse import sparse_topk
 from khot.relaxations.straight_through import straight_through
 
@@ -26,6 +29,8 @@ __all__ = [
     "kth_best",
     "kth_best_bounds",
     "laplace_topk",
+    "network_topk",
+    "neuralsort_topk",
     "normal_topk",
     "pairwise_topk",
     "rank_bounds",
@@ -33,6 +38,7 @@ __all__ = [
     "soft_rank",
     "soft_sort",
     "softrank_topk",
+    "softsort_topk",
     "sparse_topk",
     "straight_through",
     "topk",
