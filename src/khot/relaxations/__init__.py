@@ -4,6 +4,7 @@ from khot.relaxations.calibration import calibrate_temperature
 from khot.relaxations.cdf import cdf_topk
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
+from khot.relaxations.iterative import iterative_topk
 from khot.relaxations.laplace import laplace_topk
 from khot.relaxations.network import network_topk
 from khot.relaxations.neuralsort import neuralsort_topk
@@ -17,6 +18,8 @@ from khot.relaxations.softrank import softrank_topk
 from khot.relaxations.softsort import softsort_topk
 from khot.relaxations.sparse import sparse_topk
 from khot.relaxations.straight_through import straight_through
+from khot.relaxations.successive_halving import successive_halving_topk
+from khot.relaxations.successive_softmax import successive_softmax_topk
 
 __all__ = [
     "Relaxation",
@@ -26,6 +29,7 @@ __all__ = [
     "hard_topk",
     "heaviside_bounds",
     "inverse_sigmoid_topk",
+    "iterative_topk",
     "kth_best",
     "kth_best_bounds",
     "laplace_topk",
@@ -41,5 +45,7 @@ __all__ = [
     "softsort_topk",
     "sparse_topk",
     "straight_through",
+    "successive_halving_topk",
+    "successive_softmax_topk",
     "topk",
 ]

@@ -26,6 +26,7 @@ __all__ = [
     "check_mask",
     "check_temperature",
     "compute_dtype",
+    "inverse",
     "per_row",
     "position",
     "within_range",
@@ -153,6 +154,14 @@ def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
     """
     largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
     return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
+
+
+def inverse(temperature: Tensor) -> Tensor:
+    """1/τ, with a gradient that is 0 and not NaN where nothing depends on it, also if 1/τ² overflows."""
+    if not temperature.requires_grad:
+        return 1 / temperature
+    by_logarithm = torch.exp(-temperature.log())
+    return by_logarithm + (1 / temperature - by_logarithm).detach()
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

@@ -26,6 +26,8 @@ class Relaxation:
         name: the function's name without ``_topk``; what ``method=`` takes.
         weights: ``f(x, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
         matrix: likewise → soft one-hot rows (…, k, n), if the operator has them.
+        select: ``f(values, scores, k, *, temperature, mask, **options)`` → (matrix @ values, weights), if the
+            operator has a shorter way to it.
         bounded: weights lie in [0, 1].
         sums_to_k: weights sum to min(k, allowed).
         keeps_order: a larger score never gets a smaller weight.
@@ -36,6 +38,7 @@ class Relaxation:
         smooth: how often the weights are continuously differentiable.
         stochastic: takes a ``generator`` and is random.
         max_n: the row length the contract runs it at.
+        max_k: the largest budget it does so with, if not n − 1.
         example_options: option sets (beside the defaults) that the contract also runs.
         reference: the paper, in one line.
     """
@@ -43,6 +46,7 @@ class Relaxation:
     name: str
     weights: Callable[..., Tensor]
     matrix: Callable[..., Tensor] | None = None
+    select: Callable[..., tuple[Tensor, Tensor]] | None = None
     bounded: bool = True
     sums_to_k: bool = True
     keeps_order: bool = True
@@ -53,6 +57,7 @@ class Relaxation:
     smooth: Smoothness = "none"
     stochastic: bool = False
     max_n: int = 10_000
+    max_k: int | None = None
     example_options: tuple[Mapping[str, Any], ...] = field(default=())
     reference: str = ""
 
