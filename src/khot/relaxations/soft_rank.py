@@ -73,7 +73,7 @@ def soft_rank(
     last = _checked(name, x, temperature, regularization, dim)
     rows = x.movedim(last, -1)
     tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
-    z = _scaled(rows, tau, descending)
+    z = _scaled(rows, tau, descending, learnable=isinstance(temperature, Tensor))
     n = z.shape[-1]
     if n == 0:
         return x.clone()
@@ -102,6 +102,7 @@ def soft_sort(
     temperature: Number | Tensor = 1.0,
     descending: bool = False,
     dim: int = -1,
+    mask: Tensor | None = None,
 ) -> Tensor:
     r"""Differentiable sorted values of ``x`` along ``dim``.
 
@@ -116,6 +117,8 @@ def soft_sort(
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         descending: from the largest down.
         dim: the dimension along which to sort.
+        mask: boolean, broadcastable to ``x``; False takes no part: the allowed values come first, in order,
+            and the places left over are 0.
 
     Returns:
         Values in the shape and dtype of ``x``, in order along ``dim``.
@@ -134,12 +137,39 @@ def soft_sort(
     n = rows.shape[-1]
     if n == 0:
         return x.clone()
-    order = argsort(rows.detach(), descending=True)[1]
-    targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau
-    values = project(
-        targets.expand(rows.shape), rows.gather(-1, order), "log_kl" if regularization == "kl" else "l2"
-    )
-    return (values if descending else -values).to(x.dtype).movedim(-1, last)
+    coldest = 4 * n / torch.finfo(rows.dtype).max  # below it n/τ is infinite
+    targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau.clamp_min(coldest)
+    targets = targets.expand(rows.shape)
+    exists = None
+    if mask is None:
+        w = rows.gather(-1, argsort(rows.detach(), descending=True)[1])
+    else:
+        check_mask(name, x, mask)
+        targets, w, exists = _allowed_first(rows, targets, mask.expand(x.shape).movedim(last, -1))
+    values = project(targets, w, "log_kl" if regularization == "kl" else "l2")
+    values = values if descending else -values
+    if exists is not None:
+        values = torch.where(exists, values, 0)
+    return values.to(x.dtype).movedim(-1, last)
+
+
+def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets and values in descending order, the allowed ones in front, and which places those take.
+
+    A place left over has the smallest allowed value and a target below every other level, target − value, so
+    that it is not pooled with them.
+    """
+    finite = torch.where(allowed, rows, torch.inf)
+    count = allowed.sum(-1, keepdim=True)
+    smallest = torch.where(count > 0, finite.amin(-1, keepdim=True), 0).detach()
+    # Those excluded may tie with the smallest, so they are sorted behind it, not by value.
+    order = argsort(torch.where(allowed, rows, -torch.inf).detach(), descending=True)[1]
+    exists = torch.arange(rows.shape[-1], device=rows.device) < count
+    w = torch.where(exists, torch.where(allowed, rows, 0).gather(-1, order), smallest)
+    lowest = torch.where(exists, targets - w, torch.inf).amin(-1, keepdim=True)
+    below = torch.where(count > 0, lowest, 0).detach() + smallest
+    below = below - 1 - 1e-3 * (below.abs() + smallest.abs())  # also where 1 is less than the rounding
+    return torch.where(exists, targets, below), w, exists
 
 
 def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
@@ -155,8 +185,12 @@ def check_regularization(name: str, regularization: str) -> None:
         raise ValueError(f"{name}: regularization must be 'l2' or 'kl', got {regularization!r}")
 
 
-def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
+def _scaled(rows: Tensor, tau: Tensor, descending: bool, learnable: bool) -> Tensor:
     """±x/τ within the range of the dtype: what is farther apart than that has hard ranks anyway."""
-    z = rows.to(tau.dtype) / tau
+    z = rows.to(tau.dtype) / tau.detach()
     limit = torch.finfo(z.dtype).max / 4
-    return (-z if descending else z).clamp(-limit, limit)
+    z = (-z if descending else z).clamp(-limit, limit)
+    if not learnable:
+        return z
+    # Adds 0 with the derivative −z/τ, of which z/τ alone could overflow.
+    return z + torch.where(z.abs() < limit, z, 0) * (tau.detach() / tau - 1)
