@@ -163,7 +163,8 @@ def nccs(true: Tensor, approx: Tensor) -> Tensor:
     dtype = torch.promote_types(compute_dtype(true), compute_dtype(approx))
     rows, columns = _directions(true.to(dtype)), _directions(approx.to(dtype)).mT
     size = max(1, _BLOCK // max(1, math.prod(columns.shape[:-2]) * columns.shape[-1]))
-    nearest = [(block @ columns).amax(-1) for block in rows.split(size, -2)]
+    blocks = (rows[..., begin : begin + size, :] for begin in range(0, rows.shape[-2], size))
+    nearest = [(block @ columns).amax(-1) for block in blocks]
     return torch.cat(nearest, -1).mean(-1).clamp(-1, 1).to(true.dtype)
 
 
