@@ -161,14 +161,14 @@ class NDCGLoss(nn.Module):
 
 def _gains(name: str, relevance: Tensor, allowed: Tensor, gain: Gain, dtype: torch.dtype) -> Tensor:
     """The gains in units of the row's largest, which cancel in DCG/IDCG: 2^relevance could overflow."""
-    if is_plain(relevance):
-        low, high = relevance.to(torch.float64).aminmax()
+    values = torch.where(allowed, relevance.to(dtype), 0)
+    if is_plain(values):
+        low, high = values.aminmax()
         if not (low >= 0 and high < math.inf):
             raise ValueError(
                 f"{name}: relevance must be finite and not negative, "
                 f"got values in [{low.item():g}, {high.item():g}]"
             )
-    values = torch.where(allowed, relevance.to(dtype), 0)
     if values.shape[-1] == 0:
         return values
     largest = values.amax(-1, keepdim=True)

@@ -16,8 +16,8 @@ __all__ = ["RankedRows", "ranked_rows"]
 class RankedRows(NamedTuple):
     """A checked problem with the ranked dimension last, each of shape (…, n).
 
-    ``scores`` are finite, in the dtype of computation; ``wanted`` has no gradient; ``allowed`` is False where
-    the mask or a score of −inf excludes.
+    ``scores`` are in the dtype of computation, and 0 where the mask or a score of −inf excludes: there
+    ``allowed`` is False. ``wanted`` has no gradient.
     """
 
     scores: Tensor
@@ -45,7 +45,6 @@ def ranked_rows(
     if mask is not None:
         check_mask(name, input, mask)
         allowed = allowed & mask
-    largest = torch.finfo(compute_dtype(input)).max
     # What takes no part is 0, whatever it was: NaN must not come back as 0·NaN.
-    scores = torch.where(allowed, input.to(compute_dtype(input)).clamp(-largest, largest), 0)
+    scores = torch.where(allowed, input.to(compute_dtype(input)), 0)
     return RankedRows(*(value.movedim(dim, -1) for value in (scores, wanted.detach(), allowed)))

@@ -103,6 +103,7 @@ def test_what_is_excluded_might_as_well_not_be_there(k, excluded_by):
     x, relevance, mask = scores(4, 9), grades(4, 9), scores(4, 9, seed=3) < 0.6
     if excluded_by == "mask":
         x = torch.where(mask, x, torch.tensor(torch.nan)).requires_grad_()
+        relevance = torch.where(mask, relevance.double(), torch.nan)
         loss = ndcg_loss(x, relevance, k=k, mask=mask, reduction="none")
     else:
         x = torch.where(mask, x, -torch.inf).requires_grad_()
@@ -132,6 +133,18 @@ def test_relevance_of_any_size():
         assert torch.autograd.grad(loss, x)[0].isfinite().all()
     tiny = ndcg_loss(x, torch.tensor([1e-30, 0.0, 0.0]), temperature=1e-3)
     assert tiny.item() == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_infinite_scores_are_the_limit_of_large_ones(dtype):
+    tau = torch.tensor(0.5, requires_grad=True)
+    results = []
+    for top in (torch.inf, 60.0):
+        x = torch.tensor([0.3, top, -0.5, 0.4], dtype=dtype, requires_grad=True)
+        loss = ndcg_loss(x, torch.tensor([3, 1, 2, 0]), k=2, temperature=tau)
+        results.append((loss, *torch.autograd.grad(loss, (x, tau))))
+    for infinite, large in zip(*results, strict=True):
+        torch.testing.assert_close(infinite, large)
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-3, 1.0, 1e30])

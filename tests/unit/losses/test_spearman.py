@@ -119,6 +119,18 @@ def test_scores_that_differ_by_rounding_only_do_not_vary():
     assert (torch.autograd.grad(loss, x)[0] == 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_infinite_scores_are_the_limit_of_large_ones(dtype):
+    tau = torch.tensor(0.5, requires_grad=True)
+    results = []
+    for top in (torch.inf, 60.0):
+        x = torch.tensor([0.3, top, -0.5, 0.4], dtype=dtype, requires_grad=True)
+        loss = spearman_loss(x, torch.tensor([3, 1, 2, 0]), temperature=tau)
+        results.append((loss, *torch.autograd.grad(loss, (x, tau))))
+    for infinite, large in zip(*results, strict=True):
+        torch.testing.assert_close(infinite, large)
+
+
 @pytest.mark.parametrize("temperature", [1e-30, 1e-3, 1.0, 1e30])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30, 3e38])
 @regularizations
