@@ -70,7 +70,7 @@ def ndcg_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
-        The loss in [0, 1]: a scalar, or one per row with ``reduction="none"``.
+        The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
 
     Example:
         >>> scores, relevance = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([1, 0, 2])
@@ -98,7 +98,7 @@ def ndcg_loss(
     places = torch.arange(1, (n if k is None else k) + 1, dtype=scores.dtype, device=scores.device)
     ideal = (gains.sort(-1, descending=True).values[..., : len(places)] / torch.log2(1 + places)).sum(-1)
     ndcg = found.sum(-1) / torch.where(ideal > 0, ideal, 1)
-    return reduced(torch.where(ideal > 0, (1 - ndcg).clamp_min(0), 0).to(input.dtype), reduction)
+    return reduced(torch.where(ideal > 0, 1 - ndcg, 0).to(input.dtype), reduction)
 
 
 class NDCGLoss(nn.Module):

@@ -55,7 +55,7 @@ def recall_loss(
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
-        The loss in [0, 1]: a scalar, or one per row with ``reduction="none"``.
+        The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
 
     Example:
         >>> scores, relevant = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([True, False, True, False])
@@ -74,7 +74,7 @@ def recall_loss(
     k_rows = per_row(name, "k", scores, k, scores.dim() - 1).squeeze(-1)
     most = torch.minimum(k_rows, relevant.sum(-1).to(y.dtype))
     share = torch.where(relevant, y, 0).sum(-1) / torch.where(most > 0, most, 1)
-    return reduced(torch.where(most > 0, (1 - share).clamp_min(0), 0).to(input.dtype), reduction)
+    return reduced(torch.where(most > 0, 1 - share, 0).to(input.dtype), reduction)
 
 
 class RecallLoss(nn.Module):

@@ -53,10 +53,10 @@ def test_values_from_brentq(k, temperature):
 @pytest.mark.parametrize("temperature", [0.01, 0.5, 5.0])
 def test_it_lies_between_zero_and_one(method, temperature):
     x, target = scores(200, 7), relevant(200, 7)
-    x[:100] += 5 * target[:100]
+    x[:100] += 2 * target[:100]
     loss = recall_loss(x, target, 3, temperature=temperature, method=method, reduction="none")
-    assert (loss >= 0).all()
-    assert (loss <= 1).all()
+    assert (loss >= -1e-12).all()
+    assert (loss <= 1 + 1e-12).all()
 
 
 def test_k_for_each_row():

@@ -114,7 +114,7 @@ def test_a_row_without_variance_has_loss_one_and_no_gradient(x, target, mask, dt
 def test_scores_that_differ_by_rounding_only_do_not_vary():
     """At this temperature float32 ranks are (n + 1)/2 and noise: no correlation of noise."""
     x = torch.randn(50, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    loss = spearman_loss(x, torch.arange(50), temperature=1e9)
+    loss = spearman_loss(x, torch.arange(50), temperature=1e6)
     assert loss.item() == 1
     assert (torch.autograd.grad(loss, x)[0] == 0).all()
 

@@ -59,7 +59,7 @@ def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two(n):
 
 @regularizations
 @pytest.mark.parametrize("temperature", [1e-6, 0.5, 4.0])
-@pytest.mark.parametrize("scale", [1.0, 1e10])
+@pytest.mark.parametrize("scale", [1.0, 1e20])
 def test_what_is_excluded_might_as_well_not_be_there(regularization, temperature, scale):
     mask = values(6, 9, seed=1) < 0.5
     x = scale * torch.where(mask, values(6, 9), torch.tensor([-7.0, 7.0, torch.nan]).double().repeat(3))
@@ -126,8 +126,8 @@ def test_nothing_finite_gives_nan(regularization, scale, temperature, masked):
 
 def test_the_place_is_right_in_a_long_row():
     n = 3_000_001
-    x = torch.arange(n, dtype=torch.float32)
-    assert soft_quantile(x, 0.1, temperature=1e-3).item() == pytest.approx((n - 1) / 10, rel=1e-7)
+    x = torch.arange(n, dtype=torch.float32) - 370_370
+    assert soft_quantile(x, 0.1234567, temperature=1e-3).item() == pytest.approx(0.1, abs=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
