@@ -197,6 +197,19 @@ def test_sorting_under_a_mask_puts_the_allowed_values_first(regularization, temp
         np.testing.assert_allclose(grad[r, mask[r]].numpy(), expected_grad.numpy(), atol=1e-12)
 
 
+@pytest.mark.parametrize(("scale", "temperature"), [(1e8, 1.0), (1e8, 1e-8), (1e12, 1e-11)])
+def test_a_masked_sort_keeps_those_excluded_apart_where_one_is_less_than_the_rounding(scale, temperature):
+    x = (scale * torch.stack([row(12, seed, torch.float32) for seed in range(40)])).requires_grad_()
+    mask = torch.rand(40, 12, generator=torch.Generator().manual_seed(5)) < 0.6
+    upstream = torch.stack([row(12, seed + 50, torch.float32) for seed in range(40)])
+    (grad,) = torch.autograd.grad(soft_sort(x, temperature=temperature, mask=mask), x, upstream)
+    for r in range(40):
+        alone = x.detach()[r, mask[r]].requires_grad_()
+        expected = soft_sort(alone, temperature=temperature)
+        (expected_grad,) = torch.autograd.grad(expected, alone, upstream[r, : len(alone)])
+        torch.testing.assert_close(grad[r, mask[r]], expected_grad)
+
+
 @pytest.mark.parametrize("function", [soft_rank, soft_sort])
 @pytest.mark.parametrize("regularization", ["l2", "kl"])
 @pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-2, 1.0, 1e38])
