@@ -159,10 +159,9 @@ def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tens
     A place left over has the smallest allowed value and a target below every other level, target − value, so
     that it is not pooled with them.
     """
-    finite = torch.where(allowed, rows, torch.inf)
     count = allowed.sum(-1, keepdim=True)
-    smallest = torch.where(count > 0, finite.amin(-1, keepdim=True), 0).detach()
-    # Those excluded may tie with the smallest, so they are sorted behind it, not by value.
+    smallest = torch.where(allowed, rows, torch.inf).amin(-1, keepdim=True)
+    smallest = torch.where(count > 0, smallest, 0).detach()
     order = argsort(torch.where(allowed, rows, -torch.inf).detach(), descending=True)[1]
     exists = torch.arange(rows.shape[-1], device=rows.device) < count
     w = torch.where(exists, torch.where(allowed, rows, 0).gather(-1, order), smallest)
