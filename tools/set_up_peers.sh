@@ -102,6 +102,9 @@ install_peer colt5-attention==0.11.2 pip_install
 install_peer softtorch==0.1.1 install_softtorch
 install_peer jaxopt==0.8.5 pip_install
 
+# For tests/extra/peers, not for measuring.
+pip_install pytest hypothesis || printf 'no pytest here: make test-extra skips the tests beside the peers\n'
+
 printf 'installing khot (editable)\n'
 (cd "$root" && pip_install --no-build-isolation --editable '.[bench]')
 

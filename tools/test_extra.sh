@@ -26,6 +26,9 @@ group 'several processes' processes 'this torch has no torch.distributed' \
 export TRITON_INTERPRET=1
 group 'Triton interpreter' triton 'no triton: .venv/bin/python -m pip install triton' \
     "$python" -c 'import triton'
+python=.venv-peers/bin/python
+group peers peers 'no torchsort with pytest in .venv-peers: tools/set_up_peers.sh' \
+    "$python" -c 'import hypothesis, pytest, torchsort'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

@@ -18,13 +18,16 @@ Relaxations
 
 Ranks
     soft_rank, soft_sort    differentiable ranks and sorted values
+    soft_quantile, soft_median
+                            differentiable order statistics
     kth_best                the vector with the k-th largest score
     rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
                             sound bounds when scores are only known to lie in intervals
 
 Modules and packages
     khot.nn                 one thin ``torch.nn.Module`` per operator
-    khot.losses             Fenchel–Young losses and top-k cross entropy
+    khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
+    khot.metrics            how good a soft selection is, against the exact one
     khot.schedules          temperatures that fall while training
     khot.estimators         gradients through a hard or sampled selection
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
@@ -34,7 +37,7 @@ Modules and packages
 
 from importlib.metadata import PackageNotFoundError, version
 
-from khot import constraints, estimators, losses, nn, schedules
+from khot import constraints, estimators, losses, metrics, nn, schedules
 from khot.relaxations import (
     calibrate_temperature,
     cdf_topk,
@@ -51,6 +54,8 @@ from khot.relaxations import (
     pairwise_topk,
     rank_bounds,
     sigmoid_topk,
+    soft_median,
+    soft_quantile,
     soft_rank,
     soft_sort,
     softrank_topk,
@@ -78,6 +83,7 @@ __all__ = [
     "kth_best_bounds",
     "laplace_topk",
     "losses",
+    "metrics",
     "network_topk",
     "neuralsort_topk",
     "nn",
@@ -86,6 +92,8 @@ __all__ = [
     "rank_bounds",
     "schedules",
     "sigmoid_topk",
+    "soft_median",
+    "soft_quantile",
     "soft_rank",
     "soft_sort",
     "softrank_topk",

@@ -373,7 +373,7 @@ def test_extra_groups_say_what_is_missing(project: Project):
     result = project.make("-o", "venv", "test-extra")
     assert result.returncode == 0
     groups = [line.split(": ")[1] for line in result.stdout.splitlines()]
-    assert groups == ["R", "browser", "several processes", "Triton interpreter"]
+    assert groups == ["R", "browser", "several processes", "Triton interpreter", "peers"]
 
 
 def test_slow_tests_run_last(tmp_path: Path):

@@ -2,9 +2,26 @@
 
 fenchel_young_loss, FenchelYoungLoss      how far scores are from selecting a target; gradient y − target
 topk_cross_entropy, TopKCrossEntropy      a classifier's label should be among its k largest logits
+recall_loss, RecallLoss                   the relevant entries should be among the k largest scores
+ndcg_loss, NDCGLoss                       the more relevant, the earlier in the ranking
+spearman_loss, SpearmanLoss               scores should have the order of a target
 """
 
 from khot.losses.fenchel_young import FenchelYoungLoss, fenchel_young_loss
+from khot.losses.ndcg import NDCGLoss, ndcg_loss
+from khot.losses.recall import RecallLoss, recall_loss
+from khot.losses.spearman import SpearmanLoss, spearman_loss
 from khot.losses.topk_cross_entropy import TopKCrossEntropy, topk_cross_entropy
 
-__all__ = ["FenchelYoungLoss", "TopKCrossEntropy", "fenchel_young_loss", "topk_cross_entropy"]
+__all__ = [
+    "FenchelYoungLoss",
+    "NDCGLoss",
+    "RecallLoss",
+    "SpearmanLoss",
+    "TopKCrossEntropy",
+    "fenchel_young_loss",
+    "ndcg_loss",
+    "recall_loss",
+    "spearman_loss",
+    "topk_cross_entropy",
+]

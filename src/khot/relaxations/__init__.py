@@ -13,6 +13,7 @@ from khot.relaxations.pairwise import kth_best, pairwise_topk
 from khot.relaxations.rank_bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
 from khot.relaxations.registry import Relaxation
 from khot.relaxations.sigmoid import inverse_sigmoid_topk, sigmoid_topk
+from khot.relaxations.soft_quantile import soft_median, soft_quantile
 from khot.relaxations.soft_rank import soft_rank, soft_sort
 from khot.relaxations.softrank import softrank_topk
 from khot.relaxations.softsort import softsort_topk
@@ -39,6 +40,8 @@ __all__ = [
     "pairwise_topk",
     "rank_bounds",
     "sigmoid_topk",
+    "soft_median",
+    "soft_quantile",
     "soft_rank",
     "soft_sort",
     "softrank_topk",

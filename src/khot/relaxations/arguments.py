@@ -26,6 +26,7 @@ __all__ = [
     "check_mask",
     "check_temperature",
     "compute_dtype",
+    "divided",
     "inverse",
     "per_row",
     "position",
@@ -162,6 +163,11 @@ def inverse(temperature: Tensor) -> Tensor:
         return 1 / temperature
     by_logarithm = torch.exp(-temperature.log())
     return by_logarithm + (1 / temperature - by_logarithm).detach()
+
+
+def divided(x: Tensor, temperature: Tensor) -> Tensor:
+    """x/τ, with such a gradient in τ."""
+    return x * inverse(temperature) if temperature.requires_grad else x / temperature
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

@@ -22,7 +22,7 @@ from khot.relaxations.arguments import (
     budget,
     check_temperature,
     compute_dtype,
-    inverse,
+    divided,
     per_row,
     position,
     within_range,
@@ -204,9 +204,10 @@ def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int, anchored: bool) -> 
     """
     if rows.shape[-1] == 0:
         return rows
-    scale = inverse(without_overflow(tau, rows))
+    tau = without_overflow(tau, rows)
     if not anchored:
-        return torch.where(part, rows, 0) * scale
+        return divided(torch.where(part, rows, 0), tau)
     best = torch.where(part, rows, -math.inf).detach().topk(max(k, 1)).values
     anchor = torch.where(best[..., -1:] == -math.inf, best[..., :1], best[..., -1:])
-    return torch.where(part, rows / 2 - torch.where(anchor == -math.inf, 0, anchor) / 2, 0) * (2 * scale)
+    halves = torch.where(part, rows / 2 - torch.where(anchor == -math.inf, 0, anchor) / 2, 0)
+    return divided(halves, tau / 2)

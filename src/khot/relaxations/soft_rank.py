@@ -24,6 +24,7 @@ from khot.relaxations.arguments import (
     check_mask,
     check_temperature,
     compute_dtype,
+    divided,
     per_row,
     position,
     within_range,
@@ -110,6 +111,7 @@ def soft_sort(
     temperature: Number | Tensor = 1.0,
     descending: bool = False,
     dim: int = -1,
+    mask: Tensor | None = None,
 ) -> Tensor:
     r"""Differentiable sorted values of ``x`` along ``dim``.
 
@@ -124,6 +126,8 @@ def soft_sort(
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         descending: from the largest down.
         dim: the dimension along which to sort.
+        mask: boolean, broadcastable to ``x``; False takes no part: the allowed values come first, in order,
+            and the places left over are 0.
 
     Returns:
         Values in the shape and dtype of ``x``, in order along ``dim``.
@@ -142,12 +146,38 @@ def soft_sort(
     n = rows.shape[-1]
     if n == 0:
         return x.clone()
-    order = argsort(rows.detach(), descending=True)[1]
-    targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau
-    values = project(
-        targets.expand(rows.shape), rows.gather(-1, order), "log_kl" if regularization == "kl" else "l2"
-    )
-    return (values if descending else -values).to(x.dtype).movedim(-1, last)
+    coldest = 4 * n / torch.finfo(rows.dtype).max  # below it n/τ is infinite
+    targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau.clamp_min(coldest)
+    targets = targets.expand(rows.shape)
+    exists = None
+    if mask is None:
+        w = rows.gather(-1, argsort(rows.detach(), descending=True)[1])
+    else:
+        check_mask(name, x, mask)
+        targets, w, exists = _allowed_first(rows, targets, mask.expand(x.shape).movedim(last, -1))
+    values = project(targets, w, "log_kl" if regularization == "kl" else "l2")
+    values = values if descending else -values
+    if exists is not None:
+        values = torch.where(exists, values, 0)
+    return values.to(x.dtype).movedim(-1, last)
+
+
+def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Targets and values in descending order, the allowed ones in front, and which places those take.
+
+    A place left over has the smallest allowed value and a target below every other level, target − value, so
+    that it is not pooled with them.
+    """
+    count = allowed.sum(-1, keepdim=True)
+    smallest = torch.where(allowed, rows, torch.inf).amin(-1, keepdim=True)
+    smallest = torch.where(count > 0, smallest, 0).detach()
+    order = argsort(torch.where(allowed, rows, -torch.inf).detach(), descending=True)[1]
+    exists = torch.arange(rows.shape[-1], device=rows.device) < count
+    w = torch.where(exists, torch.where(allowed, rows, 0).gather(-1, order), smallest)
+    lowest = torch.where(exists, targets - w, torch.inf).amin(-1, keepdim=True)
+    below = torch.where(count > 0, lowest, 0).detach() + smallest
+    below = below - 1 - 1e-3 * (below.abs() + smallest.abs())  # also where 1 is less than the rounding
+    return torch.where(exists, targets, below), w, exists
 
 
 def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
@@ -217,6 +247,6 @@ def _jacobian_product(grad: Tensor, order: Tensor, temperature: Tensor | float, 
 def _scaled(rows: Tensor, tau: Tensor, descending: bool) -> Tensor:
     """±x/τ, infinities within the range of the dtype."""
     rows = rows.to(tau.dtype)
-    z = rows / without_overflow(tau, rows)
+    z = divided(rows, without_overflow(tau, rows))
     limit = torch.finfo(z.dtype).max / 4
     return (-z if descending else z).clamp(-limit, limit)

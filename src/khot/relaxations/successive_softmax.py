@@ -66,10 +66,10 @@ def successive_softmax_topk(
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
-        >>> [round(v, 3) for v in successive_softmax_topk(x, 2, temperature=0.5).tolist()]
-        [0.993, 0.142, 0.866]
-        >>> [round(v, 3) for v in successive_softmax_topk(x, 2, temperature=0.5, capped=True).tolist()]
-        [1.0, 0.262, 0.738]
+        >>> [round(v, 3) for v in successive_softmax_topk(x, 2).tolist()]
+        [1.12, 0.257, 0.622]
+        >>> [round(v, 3) for v in successive_softmax_topk(x, 2, capped=True).tolist()]
+        [1.0, 0.318, 0.682]
 
     Reference: Plötz & Roth (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable
     Subset Sampling via Continuous Relaxations.

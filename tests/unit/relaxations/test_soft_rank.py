@@ -171,3 +171,57 @@ def test_bad_arguments_are_named(function):
         function(x, temperature=0)
     with pytest.raises(TypeError, match="floating-point"):
         function(torch.arange(3))
+
+
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+@pytest.mark.parametrize("temperature", [1e-6, 0.3, 3.0])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_under_a_mask_puts_the_allowed_values_first(regularization, temperature, descending):
+    x = torch.stack([row(10, seed) for seed in range(3)])
+    mask = torch.rand(3, 10, generator=torch.Generator().manual_seed(5)) < 0.6
+    mask[2] = False
+    x[0] = torch.where(mask[0], x[0], x[0][mask[0]].min())  # those excluded level with the smallest
+    x[1] = torch.where(mask[1], x[1], torch.tensor([torch.nan, torch.inf]).double().repeat(5))
+    x.requires_grad_()
+    options = {"temperature": temperature, "regularization": regularization, "descending": descending}
+    values = soft_sort(x, mask=mask, **options)
+    (grad,) = torch.autograd.grad(values, x, row(30, 9).reshape(3, 10))
+    assert (grad[~mask] == 0).all()
+    for r in range(3):
+        count = int(mask[r].sum())
+        assert (values[r, count:] == 0).all()
+        alone = x.detach()[r, mask[r]].requires_grad_()
+        expected = soft_sort(alone, **options)
+        np.testing.assert_allclose(values[r, :count].detach().numpy(), expected.detach().numpy(), atol=1e-12)
+        (expected_grad,) = torch.autograd.grad(expected, alone, row(30, 9).reshape(3, 10)[r, :count])
+        np.testing.assert_allclose(grad[r, mask[r]].numpy(), expected_grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize(("scale", "temperature"), [(1e8, 1.0), (1e8, 1e-8), (1e12, 1e-11)])
+def test_a_masked_sort_keeps_those_excluded_apart_where_one_is_less_than_the_rounding(scale, temperature):
+    x = (scale * torch.stack([row(12, seed, torch.float32) for seed in range(40)])).requires_grad_()
+    mask = torch.rand(40, 12, generator=torch.Generator().manual_seed(5)) < 0.6
+    upstream = torch.stack([row(12, seed + 50, torch.float32) for seed in range(40)])
+    (grad,) = torch.autograd.grad(soft_sort(x, temperature=temperature, mask=mask), x, upstream)
+    for r in range(40):
+        alone = x.detach()[r, mask[r]].requires_grad_()
+        expected = soft_sort(alone, temperature=temperature)
+        (expected_grad,) = torch.autograd.grad(expected, alone, upstream[r, : len(alone)])
+        torch.testing.assert_close(grad[r, mask[r]], expected_grad)
+
+
+@pytest.mark.parametrize("function", [soft_rank, soft_sort])
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+@pytest.mark.parametrize("temperature", [1e-45, 1e-38, 1e-2, 1.0, 1e38])
+@pytest.mark.parametrize("scale", [1e-38, 1.0, 1e38])
+def test_no_nan_at_the_ends_of_float32_nor_in_the_gradient_of_the_temperature(
+    function, regularization, temperature, scale
+):
+    x = (scale * torch.tensor([1.0, -1.0, 0.3, 0.3])).requires_grad_()
+    tau = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
+    result = function(x, temperature=tau, regularization=regularization)
+    assert result.isfinite().all()
+    grads = torch.autograd.grad(result.sum() + result[0], (x, tau))
+    assert not any(grad.isnan().any() for grad in grads)
+    number = function(x, temperature=temperature, regularization=regularization)
+    torch.testing.assert_close(number, result)

@@ -1,0 +1,201 @@
+"""NDCG loss: one minus a soft normalised discounted cumulative gain.
+
+    L(x, g) = 1 − DCG/IDCG,     DCG = Σ_i w_i g_i / log₂(1 + ρ_i),     IDCG = Σ_{r ≤ k} g_(r) / log₂(1 + r),
+
+with ρ the soft descending ranks of the scores, w the k-hot weights of a relaxed top-k (1 without k), and
+g_(r) the r-th largest gain. As τ → 0, ρ are the ranks and w the indicator of the top k: L is 1 − NDCG@k.
+
+Why 0 ≤ L ≤ 1: 1/log₂(1 + ρ) is convex and ρ lies in the permutahedron; DCG is also linear in w, which lies
+in the capped simplex. So its maximum is at a permutation and a set of k, where it is at most IDCG. The ranks
+alone would leave a discount above 0 for every entry beyond k; a gate on them instead of w would need a second
+temperature, in units of ranks. Cost: two sorts and one evaluation of the operator. References: Järvelin &
+Kekäläinen (2002); soft ranks by Blondel, Teboul, Berthet & Djolonga (2020).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from khot.kernels.availability import is_plain
+from khot.losses.ranked_rows import ranked_rows
+from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.relaxations.arguments import Number, check_temperature
+from khot.relaxations.facade import topk
+from khot.relaxations.registry import get
+from khot.relaxations.soft_rank import Regularization, check_regularization, soft_rank
+
+__all__ = ["Gain", "NDCGLoss", "ndcg_loss"]
+
+Gain = Literal["exponential", "linear"]
+
+
+def ndcg_loss(
+    input: Tensor,
+    relevance: Tensor,
+    *,
+    k: int | None = None,
+    temperature: Number | Tensor = 1.0,
+    gain: Gain = "exponential",
+    method: str = "sigmoid",
+    regularization: Regularization = "l2",
+    dim: int = -1,
+    mask: Tensor | None = None,
+    reduction: Reduction = "mean",
+    **options: Any,
+) -> Tensor:
+    r"""One minus a soft NDCG, of all entries or of the ``k`` largest scores.
+
+    .. math:: L = 1 - \frac{\sum_i w_i\, g_i / \log_2(1 + \rho_i)}{\sum_{r \le k} g_{(r)} / \log_2(1 + r)}
+
+    with ρ the soft descending ranks of ``input``, w its k-hot weights (1 without ``k``), g the gains and
+    :math:`g_{(r)}` the r-th largest of them. As τ → 0 it is 1 − NDCG@k where no scores are equal; equal ones
+    share their mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
+
+    Args:
+        input: scores, any floating shape. −inf means excluded.
+        relevance: how relevant each entry is, ≥ 0, of the shape of ``input``. Not differentiated.
+        k: how many places count, 1 ≤ k ≤ n; None for all.
+        temperature: > 0, of ranks and weights; a number or a tensor that broadcasts to ``input.shape``
+            without ``dim``.
+        gain: ``"exponential"``, 2^relevance − 1, or ``"linear"``, the relevance itself.
+        method: with ``k``, the relaxation that gives the weights, with its ``options``. Weights that may
+            exceed 1 are projected on the capped simplex.
+        regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
+        dim: the dimension along which to rank.
+        mask: boolean, broadcastable to ``input``; False takes no part, neither in the ranks nor in the ideal.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+
+    Returns:
+        The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
+
+    Example:
+        >>> scores, relevance = torch.tensor([0.9, 0.5, 0.1]), torch.tensor([1, 0, 2])
+        >>> round(ndcg_loss(scores, relevance, temperature=0.01).item(), 4)
+        0.3115
+        >>> round(ndcg_loss(scores, relevance, k=1, temperature=0.01, gain="linear").item(), 4)
+        0.5
+
+    Reference: Järvelin & Kekäläinen (2002), Cumulated Gain-Based Evaluation of IR Techniques; Blondel,
+    Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
+    """
+    name = "ndcg_loss"
+    _check_settings(name, k, temperature, gain, regularization, reduction)
+    scores, wanted, allowed = ranked_rows(name, input, "relevance", relevance, dim, mask)
+    n = scores.shape[-1]
+    if k is not None and k > n:
+        raise ValueError(f"{name}: k must satisfy 1 <= k <= n = {n}, got {k}")
+    gains = _gains(name, wanted, allowed, gain, scores.dtype)
+    ranks = soft_rank(
+        scores, regularization=regularization, temperature=temperature, descending=True, mask=allowed
+    )
+    found = gains / torch.log2(1 + torch.where(allowed, ranks, 1))
+    if k is not None:
+        found = found * topk(scores, k, method, temperature=temperature, mask=allowed, capped=True, **options)
+    places = torch.arange(1, (n if k is None else k) + 1, dtype=scores.dtype, device=scores.device)
+    ideal = (gains.sort(-1, descending=True).values[..., : len(places)] / torch.log2(1 + places)).sum(-1)
+    ndcg = found.sum(-1) / torch.where(ideal > 0, ideal, 1)
+    return reduced(torch.where(ideal > 0, 1 - ndcg, 0).to(input.dtype), reduction)
+
+
+class NDCGLoss(nn.Module):
+    """:func:`khot.losses.ndcg_loss` as a module; arguments as there.
+
+    Example:
+        >>> criterion = NDCGLoss(k=2, temperature=0.01)
+        >>> round(criterion(torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[2, 1, 0]])).item(), 4)
+        0.0
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int | None = None,
+        temperature: float = 1.0,
+        gain: Gain = "exponential",
+        method: str = "sigmoid",
+        regularization: Regularization = "l2",
+        dim: int = -1,
+        reduction: Reduction = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        _check_settings("NDCGLoss", k, temperature, gain, regularization, reduction)
+        get(method)
+        self.k = k
+        self.temperature = temperature
+        self.gain: Gain = gain
+        self.method = method
+        self.regularization: Regularization = regularization
+        self.dim = dim
+        self.reduction: Reduction = reduction
+        self.options = options
+
+    def forward(self, input: Tensor, relevance: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of scores ``input`` for entries of this ``relevance``."""
+        return ndcg_loss(
+            input,
+            relevance,
+            k=self.k,
+            temperature=self.temperature,
+            gain=self.gain,
+            method=self.method,
+            regularization=self.regularization,
+            dim=self.dim,
+            mask=mask,
+            reduction=self.reduction,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return (
+            f"k={self.k}, temperature={self.temperature:g}, gain={self.gain!r}, method={self.method!r}, "
+            f"regularization={self.regularization!r}, dim={self.dim}, reduction={self.reduction!r}{options}"
+        )
+
+
+def _gains(name: str, relevance: Tensor, allowed: Tensor, gain: Gain, dtype: torch.dtype) -> Tensor:
+    """The gains in units of the row's largest, which cancel in DCG/IDCG: 2^relevance could overflow."""
+    values = torch.where(allowed, relevance.to(dtype), 0)
+    if is_plain(values):
+        low, high = values.aminmax()
+        if not (low >= 0 and high < math.inf):
+            raise ValueError(
+                f"{name}: relevance must be finite and not negative, "
+                f"got values in [{low.item():g}, {high.item():g}]"
+            )
+    if values.shape[-1] == 0:
+        return values
+    largest = values.amax(-1, keepdim=True)
+    some = largest > 0
+    top = torch.where(some, largest, 1)
+    if gain == "linear":
+        return values / top
+    # (2^v − 1)/(2^m − 1) = 2^(v − m) (1 − 2^−v)/(1 − 2^−m)
+    return torch.exp2(values - top) * torch.expm1(-math.log(2) * values) / torch.expm1(-math.log(2) * top)
+
+
+def _check_settings(
+    name: str,
+    k: int | None,
+    temperature: Number | Tensor,
+    gain: str,
+    regularization: str,
+    reduction: Reduction,
+) -> None:
+    check_reduction(name, reduction)
+    check_temperature(name, temperature)
+    check_regularization(name, regularization)
+    if gain not in ("exponential", "linear"):
+        raise ValueError(f"{name}: gain must be 'exponential' or 'linear', got {gain!r}")
+    if k is None:
+        return
+    if not isinstance(k, int) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be an integer or None, got {type(k).__name__}")
+    if k < 1:
+        raise ValueError(f"{name}: k must satisfy 1 <= k, got {k}")

@@ -1,0 +1,132 @@
+"""Recall loss: the relevant entries should be among the k largest scores.
+
+    L(x, R) = 1 − Σ_{i ∈ R} y_i(x; k) / min(k, |R|),
+
+with y the weights of a relaxed top-k. As τ → 0 it is 1 − recall@k, of as many as k places can hold. Cost: one
+evaluation of the operator. Patel, Tolias & Matas (2022), Recall@k Surrogate Loss with Large Batches and
+Similarity Mixup, relax the ranks instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from khot.losses.ranked_rows import ranked_rows
+from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.relaxations.arguments import Number, check_budget, check_temperature, per_row
+from khot.relaxations.facade import topk
+from khot.relaxations.registry import get
+
+__all__ = ["RecallLoss", "recall_loss"]
+
+
+def recall_loss(
+    input: Tensor,
+    target: Tensor,
+    k: Number | Tensor,
+    *,
+    method: str = "sigmoid",
+    temperature: Number | Tensor = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    reduction: Reduction = "mean",
+    **options: Any,
+) -> Tensor:
+    r"""One minus the share of the relevant entries that the relaxed top ``k`` of ``input`` holds.
+
+    .. math:: L = 1 - \frac{\sum_{i \in R} y_i(x; k)}{\min(k, |R|)}
+
+    A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
+
+    Args:
+        input: scores, any floating shape. −inf means excluded.
+        target: what is relevant: booleans or numbers of the shape of ``input``, relevant where not 0. Not
+            differentiated.
+        k: how many are selected, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``input.shape`` without
+            ``dim``.
+        method: the relaxation, with its ``options``. Weights that may exceed 1 are projected on the capped
+            simplex, so that no entry counts more than once.
+        temperature: > 0, a number or a tensor like ``k``.
+        dim: the dimension along which to select.
+        mask: boolean, broadcastable to ``input``; False takes no part, and is not relevant.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+
+    Returns:
+        The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
+
+    Example:
+        >>> scores, relevant = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([True, False, True, False])
+        >>> round(recall_loss(scores, relevant, 2, temperature=0.01).item(), 4)
+        0.5
+
+    Reference: Patel, Tolias & Matas (2022), Recall@k Surrogate Loss with Large Batches and Similarity Mixup.
+    """
+    name = "recall_loss"
+    check_reduction(name, reduction)
+    check_temperature(name, temperature)
+    scores, wanted, allowed = ranked_rows(name, input, "target", target, dim, mask)
+    check_budget(name, scores, k, scores.dim() - 1)
+    relevant = (wanted != 0) & allowed
+    y = topk(scores, k, method, temperature=temperature, mask=allowed, capped=True, **options)
+    k_rows = per_row(name, "k", scores, k, scores.dim() - 1).squeeze(-1)
+    most = torch.minimum(k_rows, relevant.sum(-1).to(y.dtype))
+    share = torch.where(relevant, y, 0).sum(-1) / torch.where(most > 0, most, 1)
+    return reduced(torch.where(most > 0, 1 - share, 0).to(input.dtype), reduction)
+
+
+class RecallLoss(nn.Module):
+    """:func:`khot.losses.recall_loss` as a module; arguments as there.
+
+    Example:
+        >>> criterion = RecallLoss(1)
+        >>> criterion(torch.zeros(1, 4), torch.tensor([[1, 0, 0, 0]])).item()
+        0.75
+    """
+
+    def __init__(
+        self,
+        k: Number,
+        *,
+        method: str = "sigmoid",
+        temperature: float = 1.0,
+        dim: int = -1,
+        reduction: Reduction = "mean",
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        check_reduction("RecallLoss", reduction)
+        check_temperature("RecallLoss", temperature)
+        if not k >= 0:
+            raise ValueError(f"RecallLoss: k must satisfy 0 <= k, got {k}")
+        get(method)
+        self.k = k
+        self.method = method
+        self.temperature = temperature
+        self.dim = dim
+        self.reduction: Reduction = reduction
+        self.options = options
+
+    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of scores ``input`` for what is relevant, ``target``."""
+        return recall_loss(
+            input,
+            target,
+            self.k,
+            method=self.method,
+            temperature=self.temperature,
+            dim=self.dim,
+            mask=mask,
+            reduction=self.reduction,
+            **self.options,
+        )
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return (
+            f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, dim={self.dim}, "
+            f"reduction={self.reduction!r}{options}"
+        )

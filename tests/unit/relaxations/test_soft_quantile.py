@@ -1,0 +1,189 @@
+"""soft_quantile and soft_median against torch.quantile, numpy, and the mean; masks, shapes, derivatives."""
+
+import numpy as np
+import pytest
+import torch
+
+from khot import soft_median, soft_quantile
+
+QUANTILES = [0.0, 0.1, 0.25, 0.5, 0.77, 1.0]
+regularizations = pytest.mark.parametrize("regularization", ["l2", "kl"])
+
+
+def values(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@regularizations
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("q", [0.3, torch.tensor(0.3).double(), torch.tensor(QUANTILES).double()])
+def test_cold_it_is_torchs_quantile_of_the_same_shape(regularization, dim, keepdim, q):
+    x = values(4, 5, 6)
+    result = soft_quantile(x, q, dim=dim, keepdim=keepdim, temperature=1e-6, regularization=regularization)
+    torch.testing.assert_close(result, torch.quantile(x, q, dim=dim, keepdim=keepdim), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("q", QUANTILES)
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_cold_it_is_numpys_quantile_ties_included(q, n):
+    x = values(n).round()
+    expected = np.quantile(x.numpy(), q)
+    assert soft_quantile(x, q, temperature=1e-6).item() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_gap_within_one_over_the_temperature_changes_nothing():
+    x = torch.tensor([0.0, 3.0, 1.0, 2.0], dtype=torch.float64)
+    q = torch.tensor(QUANTILES, dtype=torch.float64)
+    torch.testing.assert_close(soft_quantile(x, q, temperature=1.0), torch.quantile(x, q))
+    assert not torch.allclose(soft_quantile(x, q, temperature=1.1), torch.quantile(x, q))
+
+
+@regularizations
+def test_hot_it_is_a_mean(regularization):
+    x = values(3, 7)
+    mean = x.mean(-1) if regularization == "l2" else -(-x).exp().mean(-1).log()
+    for q in (0.0, 0.4, 1.0):
+        hot = soft_quantile(x, q, temperature=1e9, regularization=regularization)
+        torch.testing.assert_close(hot, mean, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [5, 6])
+def test_the_median_of_an_even_number_is_the_mean_of_the_middle_two(n):
+    x = values(3, n)
+    expected = np.median(x.numpy(), axis=-1)
+    np.testing.assert_allclose(soft_median(x, temperature=1e-6).numpy(), expected, atol=1e-9)
+    for settings in ({"temperature": 3.0}, {"regularization": "kl", "dim": 0, "keepdim": True}):
+        assert torch.equal(soft_median(x, **settings), soft_quantile(x, 0.5, **settings))
+
+
+@regularizations
+@pytest.mark.parametrize("temperature", [1e-6, 0.5, 4.0])
+@pytest.mark.parametrize("scale", [1.0, 1e20])
+def test_what_is_excluded_might_as_well_not_be_there(regularization, temperature, scale):
+    mask = values(6, 9, seed=1) < 0.5
+    x = scale * torch.where(mask, values(6, 9), torch.tensor([-7.0, 7.0, torch.nan]).double().repeat(3))
+    if regularization == "kl" and scale > 1:
+        x = x / scale + 1e5
+    x.requires_grad_()
+    q = torch.tensor(QUANTILES, dtype=torch.float64)
+    settings = {"temperature": temperature, "regularization": regularization}
+    result = soft_quantile(x, q, mask=mask, **settings)
+    (grad,) = torch.autograd.grad(result.sum(), x)
+    assert (grad[~mask] == 0).all()
+    for row in range(6):
+        alone = x.detach()[row, mask[row]].requires_grad_()
+        expected = soft_quantile(alone, q, **settings)
+        torch.testing.assert_close(result[:, row], expected, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(grad[row, mask[row]], torch.autograd.grad(expected.sum(), alone)[0])
+
+
+def test_a_row_without_allowed_entries_is_zero():
+    x = values(2, 3).requires_grad_()
+    mask = torch.tensor([[False, False, False], [False, True, False]])
+    result = soft_quantile(x, 0.3, mask=mask)
+    assert result.tolist() == [0, x[1, 1].item()]
+    (grad,) = torch.autograd.grad(result.sum(), x)
+    assert grad.tolist() == [[0, 0, 0], [0, 1, 0]]
+
+
+@regularizations
+@pytest.mark.parametrize("temperature", [0.2, 3.0])
+def test_derivatives(regularization, temperature):
+    inputs = (
+        values(3, 6).requires_grad_(),
+        torch.tensor([0.13, 0.5, 0.9], dtype=torch.float64, requires_grad=True),
+        torch.tensor(temperature, dtype=torch.float64, requires_grad=True),
+    )
+    mask = torch.arange(6) < torch.tensor([[6], [4], [1]])
+
+    def call(x, q, tau):
+        return soft_quantile(x, q, temperature=tau, regularization=regularization, mask=mask)
+
+    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(call, inputs)
+
+
+def test_more_entries_have_a_gradient_than_the_hard_quantile_gives():
+    x = torch.tensor([0.0, 1.0, 5.0, 9.0, 10.0], dtype=torch.float64, requires_grad=True)
+    cold, warm = (torch.autograd.grad(soft_median(x, temperature=t), x)[0] for t in (1e-3, 1.0))
+    assert cold.tolist() == [0, 0, 1, 0, 0]
+    assert warm.count_nonzero() > 1
+    assert warm.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e37])
+@pytest.mark.parametrize("masked", [False, True])
+@regularizations
+def test_nothing_finite_gives_nan(regularization, scale, temperature, masked):
+    x = (scale * torch.tensor([0.3, -1.0, 1.0, 0.3, 0.9])).requires_grad_()
+    mask = torch.tensor([True, True, True, False, True]) if masked else None
+    result = soft_quantile(x, 0.4, temperature=temperature, regularization=regularization, mask=mask)
+    assert result.isfinite()
+    assert torch.autograd.grad(result, x)[0].isfinite().all()
+
+
+def test_the_place_is_right_in_a_long_row():
+    n = 3_000_001
+    x = torch.arange(n, dtype=torch.float32) - 370_370
+    assert soft_quantile(x, 0.1234567, temperature=1e-3).item() == pytest.approx(0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_computed_in_float32(dtype):
+    x = values(3, 40).to(dtype)
+    result = soft_quantile(x, 0.3, temperature=2.0)
+    assert result.dtype == dtype
+    exact = soft_quantile(x.double(), 0.3, temperature=2.0)
+    torch.testing.assert_close(result.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_under_vmap_and_jacobians():
+    x = values(3, 6)
+    torch.testing.assert_close(torch.func.vmap(soft_median)(x), soft_median(x))
+    reverse = torch.func.vmap(torch.func.jacrev(soft_median))(x)
+    torch.testing.assert_close(reverse, torch.func.vmap(torch.func.jacfwd(soft_median))(x))
+
+
+@pytest.mark.slow
+def test_compiled_and_exported_it_is_the_same():
+    x, mask, q = values(3, 6), values(3, 6, seed=1) > -1, torch.tensor([0.2, 0.9])
+
+    class Quantiles(torch.nn.Module):
+        def forward(self, x, q, mask):
+            return soft_quantile(x, q, mask=mask)
+
+    expected = soft_quantile(x, q, mask=mask)
+    compiled = torch.compile(soft_quantile, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x, q, mask=mask), expected)
+    torch.testing.assert_close(torch.export.export(Quantiles(), (x, q, mask)).module()(x, q, mask), expected)
+
+
+def test_empty_batches_and_empty_rows():
+    assert soft_quantile(torch.zeros(0, 3), torch.tensor([0.1, 0.2])).shape == (2, 0)
+    with pytest.raises(ValueError, match=r"soft_quantile: x must have an entry along dim -1, got .*\(3, 0\)"):
+        soft_quantile(torch.zeros(3, 0), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"q": 1.5}, ValueError, r"q must lie in \[0, 1\], got 1.5"),
+        (
+            {"q": torch.tensor([0.5, -0.5])},
+            ValueError,
+            r"q must lie in \[0, 1\], got values in \[-0.5, 0.5\]",
+        ),
+        ({"q": torch.zeros(2, 2)}, ValueError, r"at most one dimension, got .* \(2, 2\)"),
+        ({"q": torch.tensor(1)}, ValueError, "q must be a number or a floating-point tensor .* torch.int64"),
+        ({"temperature": 0.0}, ValueError, "temperature must be positive and finite, got 0"),
+        ({"regularization": "l1"}, ValueError, "regularization must be 'l2' or 'kl', got 'l1'"),
+        ({"mask": torch.ones(3)}, TypeError, "mask must be a boolean tensor"),
+        ({"x": torch.arange(3)}, TypeError, "x must have a floating-point dtype"),
+        ({"dim": 2}, IndexError, r"dim must be in \[-1, 0\], got 2"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=f"soft_quantile: .*{message}"):
+        soft_quantile(**({"x": torch.zeros(3), "q": 0.5} | arguments))
