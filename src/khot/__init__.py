@@ -8,12 +8,17 @@ Relaxations
     sparse_topk             exact zeros and ones: projection on the capped simplex
     cdf_topk                the same with a CDF of your own
     inverse_sigmoid_topk    scores that give the wanted weights
+    successive_halving_topk a tournament: the worst meet the best
+    iterative_topk          a softmax around the largest, k times
+    successive_softmax_topk draws without replacement
     softrank_topk           windows around soft ranks
     pairwise_topk           windows around ranks from all comparisons
     softsort_topk           distances to the k largest scores
     neuralsort_topk         the same with sums of all distances
     network_topk            a sorting network whose comparators swap with a probability
     hard_topk               the exact indicator, ties by index
+    topk_matrix, topk_values, select
+                            soft one-hot rows, values and vectors of the k best, by any method
     calibrate_temperature   the temperature that makes weights as sharp as wanted
 
 Ranks
@@ -45,6 +50,7 @@ from khot.relaxations import (
     hard_topk,
     heaviside_bounds,
     inverse_sigmoid_topk,
+    iterative_topk,
     kth_best,
     kth_best_bounds,
     laplace_topk,
@@ -53,6 +59,7 @@ from khot.relaxations import (
     normal_topk,
     pairwise_topk,
     rank_bounds,
+    select,
     sigmoid_topk,
     soft_median,
     soft_quantile,
@@ -61,7 +68,11 @@ from khot.relaxations import (
     softrank_topk,
     softsort_topk,
     sparse_topk,
+    successive_halving_topk,
+    successive_softmax_topk,
     topk,
+    topk_matrix,
+    topk_values,
 )
 
 try:
@@ -79,6 +90,7 @@ __all__ = [
     "hard_topk",
     "heaviside_bounds",
     "inverse_sigmoid_topk",
+    "iterative_topk",
     "kth_best",
     "kth_best_bounds",
     "laplace_topk",
@@ -91,6 +103,7 @@ __all__ = [
     "pairwise_topk",
     "rank_bounds",
     "schedules",
+    "select",
     "sigmoid_topk",
     "soft_median",
     "soft_quantile",
@@ -99,5 +112,9 @@ __all__ = [
     "softrank_topk",
     "softsort_topk",
     "sparse_topk",
+    "successive_halving_topk",
+    "successive_softmax_topk",
     "topk",
+    "topk_matrix",
+    "topk_values",
 ]

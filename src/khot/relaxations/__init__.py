@@ -6,12 +6,14 @@ from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.iterative import iterative_topk
 from khot.relaxations.laplace import laplace_topk
+from khot.relaxations.matrices import topk_matrix, topk_values
 from khot.relaxations.network import network_topk
 from khot.relaxations.neuralsort import neuralsort_topk
 from khot.relaxations.normal import normal_topk
 from khot.relaxations.pairwise import kth_best, pairwise_topk
 from khot.relaxations.rank_bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
 from khot.relaxations.registry import Relaxation
+from khot.relaxations.selection import Selection, select
 from khot.relaxations.sigmoid import inverse_sigmoid_topk, sigmoid_topk
 from khot.relaxations.soft_quantile import soft_median, soft_quantile
 from khot.relaxations.soft_rank import soft_rank, soft_sort
@@ -24,6 +26,7 @@ from khot.relaxations.successive_softmax import successive_softmax_topk
 
 __all__ = [
     "Relaxation",
+    "Selection",
     "calibrate_temperature",
     "cdf_topk",
     "delta_bounds",
@@ -39,6 +42,7 @@ __all__ = [
     "normal_topk",
     "pairwise_topk",
     "rank_bounds",
+    "select",
     "sigmoid_topk",
     "soft_median",
     "soft_quantile",
@@ -51,4 +55,6 @@ __all__ = [
     "successive_halving_topk",
     "successive_softmax_topk",
     "topk",
+    "topk_matrix",
+    "topk_values",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -11,7 +12,7 @@ from khot.relaxations.arguments import Number
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.sparse import sparse_topk
 
-__all__ = ["topk"]
+__all__ = ["checked_options", "options_of", "topk"]
 
 _SHARED = ("temperature", "dim", "mask", "hard")
 
@@ -61,16 +62,21 @@ def topk(
         [0.0, 1.0, 0.0]
     """
     spec = method if isinstance(method, Relaxation) else get(method)
-    known = options_of(spec)
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        has = f"its options: {', '.join(known)}" if known else "it has none"
-        raise TypeError(f"topk: method {spec.name!r} has no option {unknown[0]!r}; {has}")
+    checked_options("topk", spec, options)
     scores = x if largest else -x
     y = spec.weights(scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard, **options)
     if not capped or spec.bounded or hard:
         return y
     return sparse_topk(y, k, dim=dim, mask=mask)
+
+
+def checked_options(name: str, spec: Relaxation, options: Mapping[str, Any]) -> None:
+    """Raise unless the method has each of the options."""
+    known = options_of(spec)
+    unknown = [option for option in options if option not in known]
+    if unknown:
+        has = f"its options: {', '.join(known)}" if known else "it has none"
+        raise TypeError(f"{name}: method {spec.name!r} has no option {unknown[0]!r}; {has}")
 
 
 def options_of(spec: Relaxation) -> tuple[str, ...]:
