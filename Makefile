@@ -27,7 +27,7 @@ demo: venv ## a short tour: python -m khot demo
 test: venv ## all tests that need nothing but .venv, quick ones first (at most 10 minutes)
 	@PYTHONPATH=tools $(python) -m pytest -p quick_tests_first --ignore=tests/extra $(PYTEST_ARGS)
 
-test-extra: venv ## the tests that need more: R, a browser, several processes, Triton
+test-extra: venv ## the tests that need more: R, a browser, the peers, several processes, Triton
 	@tools/test_extra.sh
 
 test-all: ## test, then test-extra

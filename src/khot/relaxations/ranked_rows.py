@@ -2,7 +2,7 @@
 
 A row is a distribution over the entries, row r for 'the r-th best'; the weights are the sum of k rows. Here
 arguments are checked, entries that need no relaxation are settled, and the rest is brought to one form:
-scores in units of the temperature, relative to the best of their row, all finite.
+scores in units of the temperature, relative to the k-th largest of their row, all finite.
 
 Entries at +inf are the best: s of them share the rows 1 … s, and row r > s is row r − s of the others.
 """
@@ -36,8 +36,8 @@ WeightsOf = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 """Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1) and its maximum."""
 
 RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist may
-give anything finite."""
+"""Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist
+may give anything finite."""
 
 LogitsOf = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 """Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
@@ -64,7 +64,7 @@ def topk_weights(
     settled, fixed, _, k_left, _ = settle(rows, k_rows)
     most = x.shape[last] if isinstance(k, Tensor) else int(k)
     open_entries = ~settled
-    soft = weights_of(_scaled(rows, tau, open_entries), open_entries, k_left, most)
+    soft = weights_of(_scaled(rows, tau, open_entries, most), open_entries, k_left, most)
     y = torch.where(settled, fixed, soft).to(x.dtype).movedim(-1, last)
     return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
 
@@ -89,7 +89,7 @@ def topk_matrix(
     n_allowed = x.shape[last] - excluded.sum(-1, keepdim=True)
     finite = ~(surely | excluded)
     row = torch.arange(1, int(k) + 1, device=x.device)
-    matrix = rows_of(_scaled(rows, tau, finite), finite, row - n_surely)
+    matrix = rows_of(_scaled(rows, tau, finite, int(k)), finite, row - n_surely)
     shared = (surely / n_surely.clamp_min(1)).to(matrix.dtype).unsqueeze(-2)
     matrix = torch.where((row <= n_surely).unsqueeze(-1), shared, matrix)
     return torch.where((row <= n_allowed).unsqueeze(-1), matrix, 0).to(x.dtype)
@@ -147,10 +147,15 @@ def _in_rows(
     return rows, tau.to(rows.dtype)
 
 
-def _scaled(rows: Tensor, tau: Tensor, part: Tensor) -> Tensor:
-    """(x − max x)/τ of the entries in ``part``, 0 elsewhere; sums of n differences do not overflow."""
-    top = torch.where(part, rows, -math.inf).detach()
-    top = top.amax(-1, keepdim=True) if rows.shape[-1] else top
-    limit = torch.finfo(rows.dtype).max / (8 * (rows.shape[-1] + 1))
-    halves = torch.where(part, rows / 2 - torch.where(top == -math.inf, 0, top) / 2, 0)
-    return (halves / (tau / 2)).clamp_min(-limit)
+def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int) -> Tensor:
+    """(x − a)/τ of the entries in ``part``, 0 elsewhere, with a one of the scores around which it is decided.
+
+    Relative to it these keep their digits beside scores of any size. A difference of two does not overflow.
+    """
+    if rows.shape[-1] == 0:
+        return rows
+    best = torch.where(part, rows, -math.inf).detach().topk(max(k, 1)).values
+    anchor = torch.where(best[..., -1:] == -math.inf, best[..., :1], best[..., -1:])
+    halves = torch.where(part, rows / 2 - torch.where(anchor == -math.inf, 0, anchor) / 2, 0)
+    limit = torch.finfo(rows.dtype).max / 8
+    return (halves / (tau / 2)).clamp(-limit, limit)
