@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from khot.kernels.sorting import argsort
 from khot.relaxations.arguments import Number
@@ -97,21 +98,19 @@ def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _distance_sums(z: Tensor, allowed: Tensor) -> Tensor:
-    """Σ_l (|z_j − z_l| − z_l) at each j, over the allowed l; z must be 0 elsewhere.
+    """Σ_l |z_j − z_l| at each j, over the allowed l, less what is the same for all j; z must be 0 elsewhere.
 
-    The second term is the same for all j, to which softmax is indifferent.
+    Sums go from 0 outwards, so that scores near 0 keep their digits beside others of any size.
     """
     values, order = argsort(z.detach())
     first, end = _runs(values)
-
-    def signed_sums(v: Tensor) -> Tensor:
-        """Σ_l (1 + sign(z_j − z_l)) v_l at each j, in the order of the sort."""
-        before = torch.nn.functional.pad(v.cumsum(-1), (1, 0))
-        return before.gather(-1, first) + before.gather(-1, end)
-
-    ascending, counted = z.gather(-1, order), allowed.to(z.dtype).gather(-1, order)
-    n = allowed.sum(-1, keepdim=True)
-    sums = (signed_sums(counted) - n) * ascending - signed_sums(ascending)
+    below = pad(allowed.gather(-1, order).cumsum(-1), (1, 0))
+    signs = below.gather(-1, first) + below.gather(-1, end) - below[..., -1:]
+    ascending, high = z.gather(-1, order), values >= 0
+    upper = pad(torch.where(high, ascending, 0).cumsum(-1), (1, 0))
+    lower = pad(torch.where(high, 0, ascending).flip(-1).cumsum(-1).flip(-1), (0, 1))
+    before = upper - lower
+    sums = signs * ascending - before.gather(-1, first) - before.gather(-1, end)
     return torch.zeros_like(sums).scatter(-1, order, sums)
 
 
@@ -122,7 +121,7 @@ def _runs(values: Tensor) -> tuple[Tensor, Tensor]:
     changes = values[..., 1:] != values[..., :-1]
     first = torch.where(changes, place[1:], 0).cummax(-1).values
     end = torch.where(changes, place[1:], n).flip(-1).cummin(-1).values.flip(-1)
-    return torch.nn.functional.pad(first, (1, 0)), torch.nn.functional.pad(end, (0, 1), value=n)
+    return pad(first, (1, 0)), pad(end, (0, 1), value=n)
 
 
 SPEC = register(

@@ -158,4 +158,6 @@ def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int) -> Tensor:
     anchor = torch.where(best[..., -1:] == -math.inf, best[..., :1], best[..., -1:])
     halves = torch.where(part, rows / 2 - torch.where(anchor == -math.inf, 0, anchor) / 2, 0)
     limit = torch.finfo(rows.dtype).max / 8
-    return (halves / (tau / 2)).clamp(-limit, limit)
+    fixed = tau.detach()
+    # The second factor is 1 and has the gradient of τ: a quotient's own is 0·∞ where it overflows.
+    return (halves / (fixed / 2)).clamp(-limit, limit) * (fixed / tau)

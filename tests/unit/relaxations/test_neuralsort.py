@@ -101,3 +101,13 @@ def test_the_ends_of_the_range_give_numbers(dtype):
     y = khot.neuralsort_topk(x, 2)
     assert y.tolist() == [1, 0, 1, 0, 0]
     assert torch.autograd.grad(y[0], x)[0].isfinite().all()
+
+
+def test_scores_of_any_size_do_not_hide_the_others():
+    x = torch.tensor([1e30, 5.0, 4.5, -1e30, 3.0], dtype=torch.float64)
+    # Among these the far ones only add constants: row 2 of 5 is row 1 of the three in the middle, at slope 0.
+    logits = -torch.tensor([0.5 + 2.0, 0.5 + 1.5, 2.0 + 1.5], dtype=torch.float64)
+    shift = torch.tensor([5.0, 4.5, 3.0], dtype=torch.float64) * 2
+    expected = torch.softmax(shift + logits, -1)
+    matrix = neuralsort_matrix(x, 2)
+    torch.testing.assert_close(matrix[1, [1, 2, 4]], expected, rtol=1e-12, atol=0)

@@ -105,3 +105,14 @@ def test_the_matrix_moves_dim_last_and_takes_no_rows():
     assert softsort_matrix(x, 0, dim=0).shape == (3, 0, 6)
     with pytest.raises(ValueError, match="softsort_matrix: k must satisfy 0 <= k <= n = 3"):
         softsort_matrix(x, 4)
+
+
+@pytest.mark.parametrize("name", ["softsort", "neuralsort", "network"])
+@pytest.mark.parametrize("tau", [1e-37, 1e-20, 1e20])
+def test_a_tiny_temperature_has_a_finite_gradient(name, tau):
+    x = torch.tensor([1e30, 5.0, 4.0, -1e30, 3.0], requires_grad=True)
+    temperature = torch.tensor(tau, requires_grad=True)
+    y = khot.topk(x, 2, name, temperature)
+    assert y.isfinite().all()
+    grads = torch.autograd.grad(y[1] + 2 * y[2], (x, temperature))
+    assert all(grad.isfinite().all() for grad in grads)
