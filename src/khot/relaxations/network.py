@@ -145,7 +145,7 @@ def _pull_back(
         z = z.flip(-1)
     else:
         count = allowed.sum(-1, keepdim=True)
-        # Those allowed come first, in order, then the others: no comparator of theirs takes part.
+        # Those allowed come first, the last of them on wire 0; comparators of the others take no part.
         before = allowed.flip(-1).cumsum(-1).flip(-1)
         place = torch.where(allowed, before - 1, count + torch.arange(n, device=z.device).flip(-1) - before)
         z = torch.zeros_like(z).scatter(-1, place, z)

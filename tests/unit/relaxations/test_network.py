@@ -196,6 +196,9 @@ def test_the_order_of_the_entries_matters_as_documented():
     moved = khot.network_topk(x[[3, 1, 4, 0, 5, 7, 2, 6]], 3)
     assert (moved - y[[3, 1, 4, 0, 5, 7, 2, 6]]).abs().max() > 1e-3
     assert khot.network_topk(torch.zeros(3), 1).tolist() == [0.25, 0.375, 0.375]
+    assert khot.network_topk(torch.zeros(8), 3).tolist() == [0.375] * 8
+    nine = khot.network_topk(torch.zeros(9), 3, network="odd_even")
+    torch.testing.assert_close(nine[[0, -1]], torch.tensor([0.0391, 0.6562]), rtol=0, atol=1e-4)
     y = khot.network_topk(torch.tensor([-1.0, -6.0, -2.0, 3.0, 2.0, 0.0]), 4, temperature=3.0)
     expected = torch.tensor([0.242, 0.199, 0.848, 0.909, 0.910, 0.892])
     torch.testing.assert_close(y, expected, rtol=0, atol=1e-3)
