@@ -21,6 +21,7 @@ group() {
 
 group R r 'no Rscript: apt-get install r-base-core' command -v Rscript
 group browser browser 'no browser: apt-get install chromium' command -v chromium
+group peers peers 'no .venv-peers: tools/set_up_peers.sh' test -x .venv-peers/bin/python
 group 'several processes' processes 'this torch has no torch.distributed' \
     "$python" -c 'import sys, torch.distributed as d; sys.exit(not d.is_available())'
 export TRITON_INTERPRET=1

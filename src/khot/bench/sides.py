@@ -26,6 +26,7 @@ __all__ = [
     "argsort",
     "hard_topk",
     "load_side",
+    "odd_even_topk",
     "relaxation",
     "soft_rank",
     "softmax",
@@ -113,6 +114,16 @@ def relaxation(name: str) -> Side:
         return function(x, k)
 
     return Side(f"khot.{name}_topk", "khot", khot.__version__, call, "khot", map=name)
+
+
+def odd_even_topk() -> Side:
+    """`khot.network_topk` with the network of difftopk's defaults."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.network_topk(x, k, network="odd_even", distribution="cauchy")
+
+    note = "odd-even, Cauchy"
+    return Side("khot.network_topk odd-even", "khot", khot.__version__, call, "khot", note=note)
 
 
 def soft_rank() -> Side:

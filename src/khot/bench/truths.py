@@ -97,6 +97,19 @@ def _hard_weights(x: Tensor, k: int) -> Tensor:
     return torch.zeros_like(x).scatter(-1, first, 1.0)
 
 
+def _softsort_weights(x: Tensor, k: int) -> Tensor:
+    best = torch.sort(x, dim=-1, descending=True)[0]
+    rows = (torch.softmax(-(x - best[..., r : r + 1]).abs(), -1) for r in range(k))
+    return sum(rows, torch.zeros_like(x))
+
+
+def _neuralsort_weights(x: Tensor, k: int) -> Tensor:
+    n = x.shape[-1]
+    distances = torch.stack([(x - x[..., j : j + 1]).abs().sum(-1) for j in range(n)], -1)
+    rows = (torch.softmax((n + 1 - 2 * r) * x - distances, -1) for r in range(1, k + 1))
+    return sum(rows, torch.zeros_like(x))
+
+
 def _order(x: Tensor, k: int) -> Tensor:
     return torch.sort(x, dim=-1, stable=True)[1].double()
 
@@ -106,6 +119,8 @@ TRUTHS: dict[str, Truth] = {
     "laplace": Truth(_laplace_weights, _laplace_gradient),
     "normal": Truth(_normal_weights),
     "sparse": Truth(_sparse_weights),
+    "softsort": Truth(_softsort_weights),
+    "neuralsort": Truth(_neuralsort_weights),
     "hard": Truth(_hard_weights),
     "argsort": Truth(_order),
 }

@@ -32,7 +32,7 @@ __all__ = ["Distribution", "check_distribution", "network_matrix", "network_topk
 
 Distribution = Literal["logistic", "cauchy"]
 
-_SEGMENT = 128  # layers, at least, between two that are kept
+_WHOLE = 128  # a network of more layers is cut into segments
 
 
 def network_topk(
@@ -145,7 +145,7 @@ def _pull_back(
         z = z.flip(-1)
     else:
         count = allowed.sum(-1, keepdim=True)
-        # Those allowed come first, in order, then the others: no comparator of theirs takes part.
+        # Those allowed come first, the last of them on wire 0; comparators of the others take no part.
         before = allowed.flip(-1).cumsum(-1).flip(-1)
         place = torch.where(allowed, before - 1, count + torch.arange(n, device=z.device).flip(-1) - before)
         z = torch.zeros_like(z).scatter(-1, place, z)
@@ -161,12 +161,10 @@ def _through(
     z: Tensor, w: Tensor, count: Tensor | None, layers: tuple[Layer, ...], distribution: Distribution
 ) -> Tensor:
     """Weights before the layers, of values ``z`` before them and weights ``w`` after them."""
-    if not layers:
-        return w
-    size = max(_SEGMENT, math.isqrt(len(layers)))
+    if len(layers) <= _WHOLE:
+        return _pull(z, w, count, layers, distribution)
+    size = math.isqrt(len(layers))
     segments = [layers[i : i + size] for i in range(0, len(layers), size)]
-    if len(segments) == 1:
-        return _pull(z, w, count, segments[0], distribution)
     starts = [z]
     for segment in segments[:-1]:
         starts.append(recomputed(_push, starts[-1], count, segment, distribution))

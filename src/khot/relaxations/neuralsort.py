@@ -3,9 +3,9 @@
     M[r, j] = softmax_j [((n + 1 − 2r) x_j − A_j)/τ],      A_j = Σ_l |x_j − x_l|,      y = Σ_{r ≤ k} M[r]
 
 The sums A need no n × n tensor. With S_j = Σ_l sign(x_j − x_l), the number of scores below minus the number
-above, A_j = S_j x_j − Σ_l sign(x_j − x_l) x_l, and both sums are differences of prefix sums of the sorted
-row. S is constant between ties, and sign(0) = 0 at them, so this form has the right derivatives too.
-Everything is relative to the largest score and in float64: A grows with n, and its digits matter.
+above, A_j = S_j x_j − Σ_l sign(x_j − x_l) x_l, and both sums are made of prefix sums of the sorted row. S is
+constant between ties, and sign(0) = 0 at them, so this form has the right derivatives too. Everything is
+relative to the k-th largest score and in float64: A grows with n, and its digits matter.
 
 Rows sum to one; a column may sum to more than one, so weights may exceed 1. Cost: a sort, O(kn) work, and
 O(n) memory beyond a block of rows. Reference: Grover, Wang, Zweig & Ermon (2019).
@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from khot.kernels.sorting import argsort
 from khot.relaxations.arguments import Number
@@ -85,6 +86,8 @@ def neuralsort_matrix(
 
 def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
     n = allowed.sum(-1, keepdim=True)
+    limit = torch.finfo(z.dtype).max / (8 * (z.shape[-1] + 1))  # a sum of n differences must not overflow
+    z = z.clamp(-limit, limit)
     distances = _distance_sums(z, allowed).unsqueeze(-2)
 
     def logits(ranks: Tensor) -> Tensor:
@@ -95,18 +98,30 @@ def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def _distance_sums(z: Tensor, allowed: Tensor) -> Tensor:
-    """Σ_l |z_j − z_l| at each j, over the allowed l; where z is not allowed it must be 0."""
+    """Σ_l |z_j − z_l| at each j, over the allowed l, less what is the same for all j; z must be 0 elsewhere.
+
+    Sums go from 0 outwards, so that scores near 0 keep their digits beside others of any size.
+    """
     values, order = argsort(z.detach())
-    values, targets = values.contiguous(), z.detach().contiguous()
-    below = torch.searchsorted(values, targets)
-    not_above = torch.searchsorted(values, targets, right=True)
+    first, end = _runs(values)
+    below = pad(allowed.gather(-1, order).cumsum(-1), (1, 0))
+    signs = below.gather(-1, first) + below.gather(-1, end) - below[..., -1:]
+    ascending, high = z.gather(-1, order), values >= 0
+    upper = pad(torch.where(high, ascending, 0).cumsum(-1), (1, 0))
+    lower = pad(torch.where(high, 0, ascending).flip(-1).cumsum(-1).flip(-1), (0, 1))
+    before = upper - lower
+    sums = signs * ascending - before.gather(-1, first) - before.gather(-1, end)
+    return torch.zeros_like(sums).scatter(-1, order, sums)
 
-    def signed_sums(v: Tensor) -> Tensor:
-        """Σ_l sign(z_j − z_l) v_l at each j."""
-        before = torch.nn.functional.pad(v.gather(-1, order).cumsum(-1), (1, 0))
-        return before.gather(-1, below) + before.gather(-1, not_above) - before[..., -1:]
 
-    return signed_sums(allowed.to(z.dtype)) * z - signed_sums(z)
+def _runs(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Where the run of values equal to each begins, and where it has ended, in sorted rows."""
+    n = values.shape[-1]
+    place = torch.arange(n, device=values.device)
+    changes = values[..., 1:] != values[..., :-1]
+    first = torch.where(changes, place[1:], 0).cummax(-1).values
+    end = torch.where(changes, place[1:], n).flip(-1).cummin(-1).values.flip(-1)
+    return pad(first, (1, 0)), pad(end, (0, 1), value=n)
 
 
 SPEC = register(

@@ -2,7 +2,7 @@
 
 A row is a distribution over the entries, row r for 'the r-th best'; the weights are the sum of k rows. Here
 arguments are checked, entries that need no relaxation are settled, and the rest is brought to one form:
-scores in units of the temperature, relative to the best of their row, all finite.
+scores in units of the temperature, relative to the k-th largest of their row, all finite.
 
 Entries at +inf are the best: s of them share the rows 1 … s, and row r > s is row r − s of the others.
 """
@@ -207,7 +207,7 @@ def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int, anchored: bool) -> 
     tau = without_overflow(tau, rows)
     if not anchored:
         return divided(torch.where(part, rows, 0), tau)
-    best = torch.where(part, rows, -math.inf).detach().topk(max(k, 1)).values
-    anchor = torch.where(best[..., -1:] == -math.inf, best[..., :1], best[..., -1:])
-    halves = torch.where(part, rows / 2 - torch.where(anchor == -math.inf, 0, anchor) / 2, 0)
+    best = hard_topk(torch.where(part, rows, -math.inf).detach(), max(k, 1)) > 0
+    anchor = torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)
+    halves = torch.where(part, rows / 2 - torch.where(anchor == math.inf, 0, anchor) / 2, 0)
     return divided(halves, tau / 2)

@@ -11,7 +11,12 @@ from khot.relaxations import registry
 METHODS = [
     (name, options) for name, spec in registry.specs().items() for options in ({}, *spec.example_options)
 ]
-BOUNDED = [(name, options) for name, options in METHODS if registry.get(name).bounded]  # above 1, no entropy
+# Above 1 there is no entropy; where ties do not share, no temperature gives k/n and the most entropy.
+BOUNDED = [
+    (name, options)
+    for name, options in METHODS
+    if registry.get(name).bounded and registry.get(name).ties_share
+]
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:
