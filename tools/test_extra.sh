@@ -21,15 +21,14 @@ group() {
 
 group R r 'no Rscript: apt-get install r-base-core' command -v Rscript
 group browser browser 'no browser: apt-get install chromium' command -v chromium
-group peers peers 'no .venv-peers: tools/set_up_peers.sh' test -x .venv-peers/bin/python
 group 'several processes' processes 'this torch has no torch.distributed' \
     "$python" -c 'import sys, torch.distributed as d; sys.exit(not d.is_available())'
 export TRITON_INTERPRET=1
 group 'Triton interpreter' triton 'no triton: .venv/bin/python -m pip install triton' \
     "$python" -c 'import triton'
 python=.venv-peers/bin/python
-group peers peers 'no torchsort with pytest in .venv-peers: tools/set_up_peers.sh' \
-    "$python" -c 'import hypothesis, pytest, torchsort'
+group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
+    "$python" -c 'import hypothesis, pytest'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

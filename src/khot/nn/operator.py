@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from khot.relaxations.arguments import check_temperature
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 
@@ -32,6 +33,7 @@ class OperatorTopK(nn.Module):
         super().__init__()
         name = type(self).__name__
         check_count(name, k)
+        check_temperature(name, temperature)
         checked_options(name, get(self.method), options)
         try_settings(self.method, temperature=temperature, **options)
         self.k = k

@@ -6,9 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from khot.relaxations import pairwise_topk, softrank_topk
-from khot.relaxations.arguments import check_temperature
-from khot.relaxations.soft_rank import Regularization, check_regularization
+from khot.nn.operator import OperatorTopK, check_count
+from khot.relaxations.soft_rank import Regularization
 from khot.relaxations.softrank import softrank_matrix
 
 __all__ = ["DifferentiableTopK", "PairwiseTopK", "SoftrankTopK"]
@@ -31,7 +30,7 @@ class DifferentiableTopK(nn.Module):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        _check_k("DifferentiableTopK", k)
+        check_count("DifferentiableTopK", k)
         self.k = k
 
     def forward(self, scores: Tensor, tau: float | Tensor = 1.0) -> Tensor:
@@ -43,81 +42,42 @@ class DifferentiableTopK(nn.Module):
         return f"k={self.k}"
 
 
-class PairwiseTopK(nn.Module):
+class PairwiseTopK(OperatorTopK):
     """Pairwise top-k as a layer; see :func:`khot.pairwise_topk`.
 
     Args:
         k: how many.
-        temperature: of the comparisons, or of the ranks.
         window: the width of the windows; by default the temperature.
-        dim: the dimension that sums to ``k``.
-        hard: exact hard top-k forward, soft gradient backward.
+        settings: ``temperature``, of the comparisons, ``dim`` and ``hard``.
 
     Example:
         >>> PairwiseTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
         tensor([2.])
     """
 
-    def __init__(
-        self,
-        k: int,
-        *,
-        temperature: float = 1.0,
-        window: float | None = None,
-        dim: int = -1,
-        hard: bool = False,
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        _check_k(name, k)
-        check_temperature(name, temperature)
-        if window is not None:
-            check_temperature(name, window)
-        self.k = k
-        self.temperature = temperature
-        self.window = window
-        self.dim = dim
-        self.hard = hard
+    method = "pairwise"
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return pairwise_topk(x, self.k, mask=mask, **self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        names = ("temperature", "window", "dim", "hard")
-        return {name: getattr(self, name) for name in names}
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        return ", ".join([f"k={self.k}", *(f"{name}={value}" for name, value in self._settings().items())])
+    def __init__(self, k: int, *, window: float | None = None, **settings: Any) -> None:
+        super().__init__(k, window=window, **settings)
 
 
-class SoftrankTopK(PairwiseTopK):
+class SoftrankTopK(OperatorTopK):
     """Soft-rank top-k as a layer; see :func:`khot.softrank_topk`.
 
     Args:
         k: how many.
+        window: the width of the windows; by default the temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
-        settings: as :class:`PairwiseTopK`.
+        settings: ``temperature``, of the ranks, ``dim`` and ``hard``.
 
     Example:
         >>> SoftrankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
         tensor([2.])
     """
 
-    def __init__(self, k: int, *, regularization: Regularization = "l2", **settings: Any) -> None:
-        super().__init__(k, **settings)
-        check_regularization("SoftrankTopK", regularization)
-        self.regularization: Regularization = regularization
+    method = "softrank"
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return softrank_topk(x, self.k, mask=mask, **self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "regularization": self.regularization}
-
-
-def _check_k(name: str, k: int) -> None:
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name}: k must be a positive integer, got {k}")
+    def __init__(
+        self, k: int, *, window: float | None = None, regularization: Regularization = "l2", **settings: Any
+    ) -> None:
+        super().__init__(k, window=window, regularization=regularization, **settings)

@@ -31,8 +31,8 @@ def topk_matrix(
     r"""Soft one-hot rows, shape (…, k, n): row r is 'the r-th best' entry of ``x`` along ``dim``.
 
     Rows sum to 1 (those beyond the number of allowed entries are 0), and their sum are the weights of
-    :func:`khot.topk`. A method of the threshold family has no rows of its own; there row r is what the r-th
-    unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, which is never negative.
+    :func:`khot.topk` if more than k entries are allowed. A method of the threshold family has no rows of its
+    own; there row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, never negative.
 
     Args:
         x: scores, any floating shape. −inf means excluded, +inf surely selected.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.sorting import argsort
-from khot.relaxations.arguments import Number, without_overflow
+from khot.relaxations.arguments import Number
 from khot.relaxations.rank_windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register
 
@@ -119,13 +119,9 @@ def kth_best(
     return (row.to(x.dtype) @ x).squeeze(-2)
 
 
-def _ranks(rows: Tensor, temperature: Tensor, allowed: Tensor) -> Tensor:
+def _ranks(z: Tensor, allowed: Tensor) -> Tensor:
     """Ranks among those allowed; the others are far below, and beat nobody."""
-    top = torch.where(allowed, rows, -torch.inf).amax(-1, keepdim=True).detach()
-    limit = torch.finfo(rows.dtype).max / 4  # a difference of two must not overflow
-    tau = without_overflow(temperature, rows)
-    z = torch.where(allowed, rows / 2 - torch.where(top.isfinite(), top, 0) / 2, 0) / (tau / 2)
-    z = torch.where(allowed, z.clamp_min(-limit), -2 * limit)
+    z = torch.where(allowed, z, torch.finfo(z.dtype).min / 4)
     function = _PairwiseRanks if torch.compiler.is_compiling() else _PairwiseRanksForwardMode
     return cast("Tensor", function.apply(z))  # pyright: ignore[reportUnknownMemberType]
 

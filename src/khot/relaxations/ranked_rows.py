@@ -101,8 +101,9 @@ def topk_matrix(
     *,
     dtype: torch.dtype | None = None,
     anchored: bool = True,
+    first: int = 1,
 ) -> Tensor:
-    """Soft one-hot rows (…, k, n); those beyond the number of allowed entries are 0."""
+    """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0."""
     last = position(name, x, dim)
     budget(name, x, k, last, integer=True)
     rows, tau = _in_rows(name, x, temperature, last, mask, dtype)
@@ -110,7 +111,7 @@ def topk_matrix(
     n_surely = surely.sum(-1, keepdim=True)
     n_allowed = x.shape[last] - excluded.sum(-1, keepdim=True)
     finite = ~(surely | excluded)
-    row = torch.arange(1, int(k) + 1, device=x.device)
+    row = torch.arange(first, int(k) + 1, device=x.device)
     matrix = rows_of(_scaled(rows, tau, finite, int(k), anchored), finite, row - n_surely)
     shared = (surely / n_surely.clamp_min(1)).to(matrix.dtype).unsqueeze(-2)
     matrix = torch.where((row <= n_surely).unsqueeze(-1), shared, matrix)

@@ -85,14 +85,8 @@ def softrank_matrix(
 
 
 def _ranks(regularization: Regularization) -> RanksOf:
-    def ranks_of(rows: Tensor, temperature: Tensor, allowed: Tensor) -> Tensor:
-        return soft_rank(
-            rows,
-            temperature=temperature.squeeze(-1),
-            regularization=regularization,
-            descending=True,
-            mask=allowed,
-        )
+    def ranks_of(z: Tensor, allowed: Tensor) -> Tensor:
+        return soft_rank(z, regularization=regularization, descending=True, mask=allowed)
 
     return ranks_of
 

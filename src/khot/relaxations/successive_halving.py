@@ -190,7 +190,8 @@ def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) 
         share = w.gather(-1, slot)
         rounds.append((slot, torch.where(place < t, share, 1 - share)))
         m = t
-    return _followed_back(orders, rounds, size, z)
+    slot, weight = _followed_back(orders, rounds, size, z)
+    return slot, torch.where(allowed, weight, 0)
 
 
 def _chance(best: Tensor, other: Tensor, boost: Boost) -> Tensor:
