@@ -164,7 +164,8 @@ def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) 
     size = z.shape[-1]
     order = argsort(torch.where(allowed, z, -math.inf).detach(), descending=True)[1]
     v = z.gather(-1, order)
-    orders, rounds = [order], list[tuple[Tensor, Tensor]]()
+    orders = [order]
+    rounds: list[tuple[Tensor, Tensor]] = []
     # Traced, or on another device, nobody may look whether all rows are done: as many rounds as it can take.
     look = is_plain(m, k)
     for number in range(max(size - 1, 0).bit_length()):

@@ -1,0 +1,84 @@
+"""topk_matrix and topk_values over every method."""
+
+import math
+
+import pytest
+import torch
+
+from khot import hard_topk, topk, topk_matrix, topk_values
+from khot.relaxations import Relaxation, registry
+from khot.relaxations.matrices import has_rows
+
+WITH_ROWS = [name for name, spec in registry.specs().items() if has_rows(spec) and not spec.stochastic]
+METHODS = pytest.mark.parametrize("method", WITH_ROWS)
+
+
+def scores(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@METHODS
+def test_cold_values_are_those_of_torch_topk(method):
+    x = scores(4, 12)
+    for largest in (True, False):
+        expected = torch.topk(x, 5, largest=largest).values
+        hard = topk_values(x, 5, method, hard=True, largest=largest)
+        torch.testing.assert_close(hard, expected)
+        cold = topk_values(x, 5, method, temperature=1e-8, largest=largest)
+        # Successive halving has no sort after its last round: its slots are the values in another order.
+        in_order = cold.sort(-1, descending=largest).values if method == "successive_halving" else cold
+        torch.testing.assert_close(in_order, expected, atol=1e-6, rtol=0)
+
+
+@METHODS
+def test_any_dim_and_smallest(method):
+    x = scores(3, 7, 2)
+    rows = topk_matrix(x, 3, method, dim=1)
+    assert rows.shape == (3, 2, 3, 7)
+    torch.testing.assert_close(rows, topk_matrix(x.movedim(1, -1), 3, method))
+    smallest = topk_matrix(x, 3, method, dim=1, largest=False)
+    torch.testing.assert_close(smallest, topk_matrix(-x, 3, method, dim=1))
+    values = topk_values(x, 3, method, dim=1)
+    assert values.shape == (3, 3, 2)
+    torch.testing.assert_close(values, (rows @ x.movedim(1, -1).unsqueeze(-1)).squeeze(-1).movedim(-1, 1))
+
+
+@METHODS
+def test_excluded_entries_have_no_part_in_values(method):
+    x = scores(2, 6)
+    x[:, 1] = -math.inf
+    leaf = x.clone().requires_grad_()
+    values = topk_values(leaf, 4, method)
+    torch.testing.assert_close(values.detach(), topk_values(x[:, [0, 2, 3, 4, 5]], 4, method))
+    (grad,) = torch.autograd.grad(values.sum(), leaf)
+    assert grad.isfinite().all()
+    few = topk_values(x, 4, method, mask=torch.arange(6) < 3)  # two are left
+    assert not few[:, 2:].any()
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "laplace", "normal", "sparse"])
+def test_rows_of_the_threshold_family_are_increments_of_the_budget(method):
+    x = scores(3, 8)
+    temperature = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
+    rows = topk_matrix(x, 5, method, temperature)
+    for r in range(5):
+        expected = topk(x, r + 1, method, temperature) - topk(x, r, method, temperature)
+        torch.testing.assert_close(rows[:, r], expected)
+
+
+def test_options_reach_the_method():
+    x = scores(2, 6)
+    kl = topk_matrix(x, 2, "softrank", regularization="kl")
+    assert not torch.allclose(kl, topk_matrix(x, 2, "softrank"))
+    with pytest.raises(TypeError, match="topk_matrix: method 'softsort' has no option 'norm'; it has none"):
+        topk_matrix(x, 2, "softsort", norm=1.5)
+    with pytest.raises(ValueError, match="topk_matrix: k must be an integer"):
+        topk_matrix(x, 1.5)
+    with pytest.raises(ValueError, match="unknown method 'merge'"):
+        topk_values(x, 1, "merge")
+
+
+def test_a_method_without_rows_says_so():
+    spec = Relaxation(name="mine", weights=lambda x, k, **_: hard_topk(x, k))
+    with pytest.raises(TypeError, match="method 'mine' gives weights alone"):
+        topk_matrix(scores(4), 2, spec)
