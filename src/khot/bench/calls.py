@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from khot.bench.sides import Mode, Side
+from khot.bench.sides import BLEND_WIDTH, Mode, Side
 
 __all__ = ["MODES", "NoGradient", "prepare", "result_shape", "upstream"]
 
@@ -20,6 +20,8 @@ class NoGradient(RuntimeError):
 
 def result_shape(side: Side, x: Tensor, k: int) -> tuple[int, ...]:
     """The shape a side's kind of result has."""
+    if side.result == "blends":
+        return (*x.shape[:-1], k, BLEND_WIDTH)
     return (*x.shape[:-1], k) if side.result == "values" else tuple(x.shape)
 
 

@@ -19,6 +19,7 @@ from khot.kernels import sorting
 from khot.relaxations import registry
 
 __all__ = [
+    "BLEND_WIDTH",
     "Kind",
     "Mode",
     "Result",
@@ -35,7 +36,8 @@ __all__ = [
 ]
 
 Kind = Literal["khot", "torch", "peer"]
-Result = Literal["weights", "distribution", "ranks", "values", "order"]
+Result = Literal["weights", "distribution", "ranks", "values", "order", "blends"]
+BLEND_WIDTH = 32
 Mode = Literal["forward", "forward+backward"]
 
 
@@ -50,8 +52,8 @@ class Side:
         function: of the scores and k.
         kind: ours, PyTorch's own, or a peer's.
         result: what it gives: `weights` like x with sum k, a `distribution` like x with sum 1,
-            `ranks` like x with sum n(n+1)/2, k `values`, or an `order`, the indices of each row
-            sorted.
+            `ranks` like x with sum n(n+1)/2, k `values`, an `order`, the indices of each row
+            sorted, or k `blends` of vectors of length `BLEND_WIDTH`.
         map: the map it computes, if `khot.bench.truths` has a truth for it to be compared with;
             elsewhere only the form of its result is checked.
         note: what a reader of the table should know.

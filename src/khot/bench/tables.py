@@ -23,7 +23,8 @@ def table_names(document: Document) -> tuple[str, ...]:
     """The tables a document gives; the first is the main one."""
     suite = document.suite
     counts = (f"{suite}-threads-{count}" for count in document.threads)
-    return (suite, *counts, f"{suite}-overhead", f"{suite}-memory", f"{suite}-sides")
+    overhead = (f"{suite}-overhead",) if any(case.tiny for case in document.cases) else ()
+    return (suite, *counts, *overhead, f"{suite}-memory", f"{suite}-sides")
 
 
 def table(document: Document, name: str = "") -> Grid:
