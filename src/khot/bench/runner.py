@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 import torch
@@ -77,6 +77,8 @@ def run(suite: Suite, settings: Settings | None = None, report: Report | None = 
         report: told what is being done and which share of the run is done.
     """
     settings = settings or Settings()
+    if suite.seconds is not None:
+        settings = replace(settings, limits=replace(settings.limits, seconds=suite.seconds))
     tell = report or _silent
     others = Others.start()
     tell("loading the sides", 0.0)

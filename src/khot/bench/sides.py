@@ -26,6 +26,7 @@ __all__ = [
     "Side",
     "argsort",
     "hard_topk",
+    "kth_best",
     "load_side",
     "odd_even_topk",
     "relaxation",
@@ -135,6 +136,15 @@ def soft_rank() -> Side:
         return khot.soft_rank(x)
 
     return Side("khot.soft_rank", "khot", khot.__version__, call, "khot", "ranks")
+
+
+def kth_best() -> Side:
+    """`khot.kth_best`, the median of each row by all comparisons, at temperature 1."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.kth_best(x.unsqueeze(-1), x, x.shape[-1] // 2)
+
+    return Side("khot.kth_best", "khot", khot.__version__, call, "khot", "values")
 
 
 def hard_topk() -> Side:

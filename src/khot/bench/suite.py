@@ -21,6 +21,7 @@ class Suite:
         peers: sources of the peers' sides.
         cases: the inputs.
         quick_cases: small inputs for `--quick`.
+        seconds: what one call of a side may take, if not the usual.
         map: the map the suite is about; tables say of the other sides that theirs is another.
     """
 
@@ -32,3 +33,4 @@ class Suite:
     cases: tuple[Case, ...]
     quick_cases: tuple[Case, ...]
     map: str = ""
+    seconds: float | None = None

@@ -23,7 +23,6 @@ from khot.relaxations.registry import Relaxation, register
 __all__ = ["kth_best", "pairwise_matrix", "pairwise_topk"]
 
 _BLOCK = 1 << 16  # comparisons of a row at a time: they fit the cache
-_FAR = 1e4  # beyond this difference, in units of τ, a comparison is decided
 
 
 def pairwise_topk(
@@ -141,7 +140,7 @@ def _product(z: Tensor, v: Tensor) -> Tensor:
     """Σ_j h′(z_j − z_i)(v_j − v_i) at each i: the Jacobian, which is symmetric, times v."""
 
     def rows(part: tuple[int, int]) -> Tensor:
-        step = torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR))
+        step = torch.sigmoid(_differences(z, part))
         return (step * (1 - step) * _differences(v, part)).sum(-1)
 
     return _by_blocks(rows, z * v)  # batched under vmap if either is
@@ -165,9 +164,7 @@ class _PairwiseRanks(torch.autograd.Function):
     @staticmethod
     def forward(z: Tensor) -> Tensor:
         # The sum over all j has σ(0) = ½ for j = i in it.
-        return _by_blocks(
-            lambda part: 0.5 + torch.sigmoid(_differences(z, part).clamp(-_FAR, _FAR)).sum(-1), z
-        )
+        return _by_blocks(lambda part: 0.5 + torch.sigmoid_(_differences(z, part)).sum(-1), z)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
