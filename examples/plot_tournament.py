@@ -5,7 +5,7 @@ A tournament, and what each entry keeps
 Successive halving (:func:`khot.successive_halving_topk`) sorts the entries in every round and lets the best
 meet the worst. The two of a pair become one, each with a share, until k are left. Below, a line is as wide as
 its share, a circle holds the score of an entry or of what a pair has become, and the colour tells the slot in
-which an entry ends. Its weight is the product of the shares on its way up; the weights of a colour sum to one.
+which an entry ends. Its weight is the product of the shares on its way up; those of one colour sum to one.
 
 With ten entries and three slots five cannot be halved to three. The best of the five passes alone.
 """

@@ -1,4 +1,4 @@
-"""The interactive examples of the documentation print what the pages say."""
+"""The interactive examples of the documentation print what the pages say, to three decimals."""
 
 import doctest
 import math
