@@ -5,7 +5,7 @@
 What was drawn with probability p is left with a share of 1 − p. The logarithm is taken without cancellation:
 at the largest entry, where 1 − p may be 0 in floating point, as the difference of two logsumexps.
 
-Each draw sums to one; a column may sum to more than one (up to 2.5 in practice), so weights may exceed 1 and
+Each draw sums to one; a column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
 ``capped=True`` projects them on the capped simplex. Cost: O(kn) work and memory. References: Plötz & Roth
 (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable Subset Sampling via
 Continuous Relaxations.
