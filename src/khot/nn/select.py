@@ -43,7 +43,8 @@ class Select(nn.Module):
     ) -> None:
         super().__init__()
         check_count("Select", k)
-        checked_options("Select", get(method), options)
+        spec = get(method)
+        checked_options("Select", spec, options, spec.matrix)
         check_combine("Select", combine)
         check_order("Select", order)
         try_settings(method, temperature=temperature, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -70,16 +70,18 @@ def topk(
     return sparse_topk(y, k, dim=dim, mask=mask)
 
 
-def checked_options(name: str, spec: Relaxation, options: Mapping[str, Any]) -> None:
-    """Raise unless the method has each of the options."""
-    known = options_of(spec)
+def checked_options(
+    name: str, spec: Relaxation, options: Mapping[str, Any], function: Callable[..., Any] | None = None
+) -> None:
+    """Raise unless the method, or this function of it, has each of the options."""
+    known = options_of(spec.weights if function is None else function)
     unknown = [option for option in options if option not in known]
     if unknown:
         has = f"its options: {', '.join(known)}" if known else "it has none"
         raise TypeError(f"{name}: method {spec.name!r} has no option {unknown[0]!r}; {has}")
 
 
-def options_of(spec: Relaxation) -> tuple[str, ...]:
-    """The options of a method beyond those that all share."""
-    parameters = inspect.signature(spec.weights).parameters.values()
+def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The options of an operator beyond those that all share."""
+    parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in _SHARED)

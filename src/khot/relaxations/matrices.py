@@ -56,7 +56,7 @@ def topk_matrix(
         [[0.55, 0.14, 0.31], [0.31, 0.31, 0.38]]
     """
     spec = method if isinstance(method, Relaxation) else get(method)
-    checked_options("topk_matrix", spec, options)
+    checked_options("topk_matrix", spec, options, spec.matrix)
     last = position("topk_matrix", x, dim)
     budget("topk_matrix", x, k, last, integer=True)
     scores = x if largest else -x

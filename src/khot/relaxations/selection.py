@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from khot.kernels.availability import is_plain
 from khot.relaxations.arguments import Number, allowed_scores, budget, check_mask, position
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.matrices import ranked_indices, topk_matrix
@@ -62,8 +63,8 @@ def select(
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         dim: the dimension of ``scores`` along which to select.
-        mask: boolean, broadcastable to ``scores``, True where a vector may be selected. The values of the
-            others are not looked at.
+        mask: boolean, broadcastable to ``scores``, True where a vector may be selected. The values of
+            excluded entries are not looked at.
         largest: False selects the smallest scores.
         combine: as above; by default ``"soft"`` for a method with rows, else ``"straight_through"``.
         order: the selected vectors by falling ``"score"``, or by ``"position"``, as they stood.
@@ -85,15 +86,15 @@ def select(
     """
     spec = method if isinstance(method, Relaxation) else get(method)
     name = "select"
-    checked_options(name, spec, options)
+    checked_options(name, spec, options, spec.matrix)
     last = _checked(name, values, scores, k, dim, mask)
     check_combine(name, combine)
     check_order(name, order)
     scores = allowed_scores(name, scores if largest else -scores, mask).movedim(last, -1)
     values = values.movedim(last, -2)
-    if mask is not None:
-        allowed = mask.expand(scores.movedim(-1, last).shape).movedim(last, -1)
-        values = torch.where(allowed.unsqueeze(-1), values, 0)
+    excluded = scores == -math.inf
+    if not is_plain(excluded) or bool(excluded.any()):  # their values may be anything, and 0 · NaN is NaN
+        values = torch.where(excluded.unsqueeze(-1), 0, values)
     settings: dict[str, Any] = {"temperature": temperature, **options}
     blends = None
     if spec.matrix is None:

@@ -106,6 +106,8 @@ def successive_softmax_matrix(
     tau = _per_row(name, x, temperature, dim)
 
     def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
+        if ranks.shape[-1] == 0:
+            return z.new_zeros(*z.shape[:-1], 0, z.shape[-1])
         draws = torch.stack(list(_draws(z, allowed, tau, ranks.shape[-1])), -2)
         places = (ranks - 1).clamp(0).expand(*z.shape[:-1], -1)
         return draws.gather(-2, places.unsqueeze(-1).expand(draws.shape))

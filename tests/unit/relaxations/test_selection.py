@@ -76,8 +76,19 @@ def test_padding_is_left_out(method):
     assert chosen.indices[1].tolist() == [1, 5, -1]
     assert not chosen.values[1, 2].any()
     assert not chosen.weights[~mask].any()
+    scores[~mask] = -math.inf
+    torch.testing.assert_close(select(values, scores, 3, method, order="position").values, chosen.values)
     shorter = select(values[:1, mask[0]], scores[:1, mask[0]], 3, method, order="position")
     torch.testing.assert_close(chosen.values[:1], shorter.values)
+
+
+@pytest.mark.parametrize("method", STEADY)
+def test_nothing_selected(method):
+    values, scores = problem(2, 5)
+    chosen = select(values, scores, 0, method)
+    assert chosen.values.shape == (2, 0, 3)
+    assert chosen.indices.shape == (2, 0)
+    assert not chosen.weights.any()
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "iterative", "successive_halving"])
@@ -122,6 +133,7 @@ def test_other_dtypes_and_transforms(method):
         ({"k": torch.tensor(2)}, TypeError, "k must be an integer, got a tensor"),
         ({"combine": "mean"}, ValueError, "combine must be 'straight_through' or 'soft', got 'mean'"),
         ({"order": "index"}, ValueError, "order must be 'score' or 'position', got 'index'"),
+        ({"method": "successive_softmax", "capped": True}, TypeError, "no option 'capped'"),
         ({"norm": 2.0}, TypeError, "select: method 'sigmoid' has no option 'norm'"),
         ({"mask": torch.ones(3, 5, dtype=torch.bool)}, ValueError, "mask must broadcast"),
     ],

@@ -1,13 +1,13 @@
 """The claims of Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
 
-Scalability: time, memory and how far the weights are from summing to k, for n = 10 … 10⁷ and k = n/100, of every
-operator and every peer; each call in a process of its own, so that one which does not fit is a finding.
+Scalability: time, memory and how far the weights are from summing to k, for n = 10 … 10⁷ and k = n/100, of
+every operator and every peer; each call in a process of its own, so that one which does not fit is a finding.
 
-How exact must the root be? The threshold is found by bisection that stops early, and the gradient error set against
-the error of the sum.
+How exact must the root be? The threshold is found by bisection that stops early, and the gradient error set
+against the error of the sum.
 
-The operator is differentiable in k too: scores and a budget are learned from labels of which exactly k* are set,
-and the budget must arrive at k*.
+The operator is differentiable in k too: scores and a budget are learned from labels of which exactly k* are
+set, and the budget must arrive at k*.
 """
 
 # pyright: basic
