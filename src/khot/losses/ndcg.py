@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import is_plain
-from khot.losses.ranked_rows import ranked_rows
+from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_temperature
 from khot.relaxations.facade import topk

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from khot.losses.ranked_rows import ranked_rows
+from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_budget, check_temperature, per_row
 from khot.relaxations.facade import topk

@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from khot.losses.ranked_rows import ranked_rows
+from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_temperature
 from khot.relaxations.soft_rank import Regularization, check_regularization, soft_rank
