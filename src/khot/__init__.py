@@ -13,6 +13,9 @@ Relaxations
     softsort_topk           distances to the k largest scores
     neuralsort_topk         the same with sums of all distances
     network_topk            a sorting network whose comparators swap with a probability
+    sinkhorn_topk           entropic transport to two anchors, or to one for each rank
+    perturbed_topk          the mean of hard selections under noise
+    gumbel_topk             a relaxed sample of k without replacement
     hard_topk               the exact indicator, ties by index
     calibrate_temperature   the temperature that makes weights as sharp as wanted
 
@@ -42,6 +45,7 @@ from khot.relaxations import (
     calibrate_temperature,
     cdf_topk,
     delta_bounds,
+    gumbel_topk,
     hard_topk,
     heaviside_bounds,
     inverse_sigmoid_topk,
@@ -52,8 +56,10 @@ from khot.relaxations import (
     neuralsort_topk,
     normal_topk,
     pairwise_topk,
+    perturbed_topk,
     rank_bounds,
     sigmoid_topk,
+    sinkhorn_topk,
     soft_median,
     soft_quantile,
     soft_rank,
@@ -76,6 +82,7 @@ __all__ = [
     "constraints",
     "delta_bounds",
     "estimators",
+    "gumbel_topk",
     "hard_topk",
     "heaviside_bounds",
     "inverse_sigmoid_topk",
@@ -89,9 +96,11 @@ __all__ = [
     "nn",
     "normal_topk",
     "pairwise_topk",
+    "perturbed_topk",
     "rank_bounds",
     "schedules",
     "sigmoid_topk",
+    "sinkhorn_topk",
     "soft_median",
     "soft_quantile",
     "soft_rank",
