@@ -27,7 +27,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from khot.relaxations.arguments import Number
 from khot.relaxations.hard import hard_topk
@@ -141,20 +140,33 @@ class _Perturbed(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         z, open_entries, k, y = ctx.saved_tensors
-        grad = torch.where(open_entries, grads[0], 0)
-        mean = grad.sum(-1, keepdim=True) / open_entries.sum(-1, keepdim=True).clamp_min(1)
-        grad = torch.where(open_entries, grad - mean, 0)
-        total = torch.zeros_like(z)
-        again = replay(ctx.state, z.device)
-        for chosen, drawn in _selections(z, open_entries, k, ctx.samples, ctx.noise, again):
-            score = drawn if ctx.noise == "normal" else -torch.expm1(-drawn)
-            along = (score * grad).sum(-1, keepdim=True)
-            total += ((chosen - y) * along).sum(0)
-        total = torch.where(open_entries, total, 0) / (ctx.samples - 1)
+        with torch.no_grad():
+            grad = torch.where(open_entries, grads[0], 0)
+            mean = grad.sum(-1, keepdim=True) / open_entries.sum(-1, keepdim=True).clamp_min(1)
+            grad = torch.where(open_entries, grad - mean, 0)
+            total = torch.zeros_like(z)
+            again = replay(ctx.state, z.device)
+            for chosen, drawn in _selections(z, open_entries, k, ctx.samples, ctx.noise, again):
+                score = drawn if ctx.noise == "normal" else -torch.expm1(-drawn)
+                along = (score * grad).sum(-1, keepdim=True)
+                total += ((chosen - y) * along).sum(0)
+            total = torch.where(open_entries, total, 0) / (ctx.samples - 1)
+        total = cast("Tensor", _OnceDifferentiable.apply(total, z, grads[0]))  # pyright: ignore[reportUnknownMemberType]
         return total, None, None, None, None, None
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """The first of its arguments, as a function of the others whose derivative is an error and not zero."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *of: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError("perturbed_topk: there is no second derivative")
 
 
 SPEC = register(
