@@ -134,7 +134,8 @@ class _Perturbed(torch.autograd.Function):
         total = torch.zeros_like(z)
         for chosen, _ in _selections(z, open_entries, k, samples, noise, generator):
             total += chosen.sum(0)
-        y = total / samples
+        # A NaN score makes its whole row NaN, as softmax does.
+        y = torch.where(z.isnan().any(-1, keepdim=True), math.nan, total / samples)
         ctx.save_for_backward(z, open_entries, k, y)
         ctx.samples, ctx.noise, ctx.state = samples, noise, state
         return y

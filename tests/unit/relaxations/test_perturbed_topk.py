@@ -186,6 +186,13 @@ def test_memory_does_not_grow_with_the_samples():
     assert sum(kept) <= 10 * x.numel()
 
 
+def test_a_nan_score_makes_its_row_nan():
+    x = torch.tensor([[1.0, math.nan, 0.0], [1.0, 2.0, 0.0]])
+    y = khot.perturbed_topk(x, 1, generator=seeded(15))
+    assert y[0].isnan().all()
+    assert y[1].sum() == 1
+
+
 def test_there_is_no_second_derivative():
     x = torch.zeros(4, dtype=torch.float64, requires_grad=True)
     y = khot.perturbed_topk(x, 2, generator=seeded(14))
