@@ -51,6 +51,15 @@ def test_two_anchors_are_a_long_sinkhorn_run(k, epsilon):
     assert torch.equal(khot.sinkhorn_topk(x, k, temperature=epsilon), half)
 
 
+def test_a_tensor_is_the_same_temperature_as_a_number():
+    x = torch.stack([scores(6, seed=s) for s in (13, 14)])
+    for settings in ({}, {"variant": "sorted"}):
+        number = khot.sinkhorn_topk(x, 2, temperature=0.3, **settings)
+        tensor = khot.sinkhorn_topk(x, 2, temperature=torch.tensor([0.3, 0.6], dtype=x.dtype), **settings)
+        torch.testing.assert_close(tensor[0], number[0], atol=1e-14, rtol=0)
+        assert not torch.allclose(tensor[1], number[1])
+
+
 def test_costs_divided_by_their_maximum_are_another_temperature():
     """As in the authors' code: scores moved to 0 and above, costs divided by the largest."""
     x, epsilon = scores(10, seed=1), 0.2
@@ -143,7 +152,7 @@ def test_rows_of_infinities_masks_and_of_ranks_that_do_not_exist():
     rows = sinkhorn_matrix(x, 5, temperature=0.5, mask=mask)
     assert rows[0].tolist() == [0, 1, 0, 0, 0, 0]
     kept = sinkhorn_matrix(torch.tensor([1.0, 0.5, 2.0], dtype=torch.float64), 3, temperature=0.5)
-    torch.testing.assert_close(rows[1:4][:, [0, 2, 4]], kept)
+    torch.testing.assert_close(rows[1:4][:, [0, 2, 4]], kept, atol=1e-13, rtol=0)
     assert not rows[4].any()
     assert not rows[1:][:, [1, 3, 5]].any()
 
