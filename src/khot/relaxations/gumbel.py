@@ -47,7 +47,9 @@ def gumbel_topk(
 ) -> Tensor:
     r"""Draw ``k`` entries of ``x`` along ``dim`` without replacement, with a gradient.
 
-    .. math:: y = \operatorname{sigmoid\_topk}(x + G,\, k,\, \tau), \qquad G_i \sim \mathrm{Gumbel}(0, 1)
+    .. math:: y_i = \sigma\big((x_i + G_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
+
+    with independent standard Gumbel variables G: sigmoid top-k of noisy scores.
 
     With ``hard=True`` the value is the exact sample: the first entry is drawn with probabilities softmax(x),
     each further one likewise from those that are left. The probability that an entry is among them is *not*
