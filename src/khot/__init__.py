@@ -16,6 +16,9 @@ Relaxations
     softsort_topk           distances to the k largest scores
     neuralsort_topk         the same with sums of all distances
     network_topk            a sorting network whose comparators swap with a probability
+    sinkhorn_topk           entropic transport to two anchors, or to one for each rank
+    perturbed_topk          the mean of hard selections under noise
+    gumbel_topk             a relaxed sample of k without replacement
     hard_topk               the exact indicator, ties by index
     topk_matrix, topk_values, select
                             soft one-hot rows, values and vectors of the k best, by any method
@@ -47,6 +50,7 @@ from khot.relaxations import (
     calibrate_temperature,
     cdf_topk,
     delta_bounds,
+    gumbel_topk,
     hard_topk,
     heaviside_bounds,
     inverse_sigmoid_topk,
@@ -58,9 +62,11 @@ from khot.relaxations import (
     neuralsort_topk,
     normal_topk,
     pairwise_topk,
+    perturbed_topk,
     rank_bounds,
     select,
     sigmoid_topk,
+    sinkhorn_topk,
     soft_median,
     soft_quantile,
     soft_rank,
@@ -87,6 +93,7 @@ __all__ = [
     "constraints",
     "delta_bounds",
     "estimators",
+    "gumbel_topk",
     "hard_topk",
     "heaviside_bounds",
     "inverse_sigmoid_topk",
@@ -101,10 +108,12 @@ __all__ = [
     "nn",
     "normal_topk",
     "pairwise_topk",
+    "perturbed_topk",
     "rank_bounds",
     "schedules",
     "select",
     "sigmoid_topk",
+    "sinkhorn_topk",
     "soft_median",
     "soft_quantile",
     "soft_rank",

@@ -3,6 +3,7 @@
 from khot.relaxations.calibration import calibrate_temperature
 from khot.relaxations.cdf import cdf_topk
 from khot.relaxations.facade import topk
+from khot.relaxations.gumbel import gumbel_topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.iterative import iterative_topk
 from khot.relaxations.laplace import laplace_topk
@@ -11,10 +12,12 @@ from khot.relaxations.network import network_topk
 from khot.relaxations.neuralsort import neuralsort_topk
 from khot.relaxations.normal import normal_topk
 from khot.relaxations.pairwise import kth_best, pairwise_topk
+from khot.relaxations.perturbed import perturbed_topk
 from khot.relaxations.rank_bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
 from khot.relaxations.registry import Relaxation
 from khot.relaxations.selection import Selection, select
 from khot.relaxations.sigmoid import inverse_sigmoid_topk, sigmoid_topk
+from khot.relaxations.sinkhorn import sinkhorn_topk
 from khot.relaxations.soft_quantile import soft_median, soft_quantile
 from khot.relaxations.soft_rank import soft_rank, soft_sort
 from khot.relaxations.softrank import softrank_topk
@@ -30,6 +33,7 @@ __all__ = [
     "calibrate_temperature",
     "cdf_topk",
     "delta_bounds",
+    "gumbel_topk",
     "hard_topk",
     "heaviside_bounds",
     "inverse_sigmoid_topk",
@@ -41,9 +45,11 @@ __all__ = [
     "neuralsort_topk",
     "normal_topk",
     "pairwise_topk",
+    "perturbed_topk",
     "rank_bounds",
     "select",
     "sigmoid_topk",
+    "sinkhorn_topk",
     "soft_median",
     "soft_quantile",
     "soft_rank",

@@ -17,7 +17,7 @@ from torch import Tensor
 from khot.relaxations.arguments import Number, check_budget, compute_dtype, per_row, position
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
-from khot.relaxations.registry import Relaxation
+from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.special import xlog1py, xlogy
 
 __all__ = ["calibrate_temperature", "sharpness"]
@@ -46,7 +46,7 @@ def calibrate_temperature(
         target: the mean value wanted: between 0 and 1, for ``"mass"`` between k/n and 1.
         measure: ``"entropy"``, the mean binary entropy of the weights relative to that of equal weights, or
             ``"mass"``, the share of the weight that lies on the k largest scores.
-        method: the relaxation.
+        method: the relaxation; not a random one, whose sharpness differs from call to call.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``x``, True where an entry may be selected.
         options: of the method.
@@ -68,12 +68,15 @@ def calibrate_temperature(
         raise ValueError(f"calibrate_temperature: measure must be 'entropy' or 'mass', got {measure!r}")
     if not 0 < target < 1:
         raise ValueError(f"calibrate_temperature: target must be between 0 and 1, got {target}")
+    spec = method if isinstance(method, Relaxation) else get(method)
+    if spec.stochastic:
+        raise ValueError(f"calibrate_temperature: method must not be random, got {spec.name!r}")
     last = position("calibrate_temperature", x, dim)
     check_budget("calibrate_temperature", x, k, last, integer=measure == "mass")
     scores = x.detach().to(torch.float64)
 
     def at(temperature: float) -> float:
-        y = topk(scores, k, method, temperature=temperature, dim=dim, mask=mask, **options)
+        y = topk(scores, k, spec, temperature=temperature, dim=dim, mask=mask, **options)
         return sharpness(y, scores, k, measure, dim=dim, mask=mask)
 
     finite = scores[scores.isfinite() if mask is None else scores.isfinite() & mask]

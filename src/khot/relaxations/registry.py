@@ -36,7 +36,9 @@ class Relaxation:
         ties_share: n equal scores get k/n each.
         real_k: k may be any real number, and has a gradient.
         smooth: how often the weights are continuously differentiable.
-        stochastic: takes a ``generator`` and is random.
+        stochastic: takes a ``generator`` and is random. Order, ties and permutation then hold in expectation,
+            and the contract leaves them and the derivatives to the operator's own tests; the limit at
+            temperature 0 is a hard selection, of the scores or of a sample.
         max_n: the row length the contract runs it at.
         max_k: the largest budget it does so with, if not n − 1.
         example_options: option sets (beside the defaults) that the contract also runs.

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TRUTHS", "laplace", "normal", "sigmoid", "sparse"]
+__all__ = ["TRUTHS", "laplace", "normal", "sigmoid", "sinkhorn", "sparse"]
 
 Vector = npt.NDArray[np.floating[Any]]
 Gate = Callable[[Vector], tuple[npt.NDArray[np.bool_], Vector]]
@@ -22,6 +22,11 @@ Gate = Callable[[Vector], tuple[npt.NDArray[np.bool_], Vector]]
 def sigmoid(x: Vector, k: float, temperature: float = 1.0) -> Vector:
     """Weights of sigmoid top-k for one row of finite scores, 0 < k < n, as float64."""
     return _solved(x, k, temperature, lambda a: _by_tail(a, _logistic_tail))
+
+
+def sinkhorn(x: Vector, k: float, temperature: float = 1.0) -> Vector:
+    """Weights of Sinkhorn top-k (plain), likewise: the log odds of the two anchors differ by 2x/ε."""
+    return sigmoid(x, k, temperature / 2)
 
 
 def laplace(x: Vector, k: float, temperature: float = 1.0) -> Vector:
@@ -101,4 +106,5 @@ TRUTHS: dict[str, Callable[[Vector, float, float], Vector]] = {
     "laplace": laplace,
     "normal": normal,
     "sparse": sparse,
+    "sinkhorn": sinkhorn,
 }

@@ -9,7 +9,10 @@ import khot
 from khot.relaxations import registry
 
 METHODS = [
-    (name, options) for name, spec in registry.specs().items() for options in ({}, *spec.example_options)
+    (name, options)
+    for name, spec in registry.specs().items()
+    for options in ({}, *spec.example_options)
+    if not spec.stochastic
 ]
 # Above 1 there is no entropy; where ties do not share, no temperature gives k/n and the most entropy.
 BOUNDED = [
@@ -148,3 +151,11 @@ def test_mass_needs_a_whole_budget():
 def test_a_budget_larger_than_the_row_is_an_error():
     with pytest.raises(ValueError, match=r"calibrate_temperature: k must satisfy 0 <= k <= n = 5"):
         khot.calibrate_temperature(scores(2, 5), 6, 0.5)
+
+
+@pytest.mark.parametrize("method", ["perturbed", registry.get("gumbel")])
+def test_a_random_method_is_an_error(method):
+    with pytest.raises(
+        ValueError, match=r"calibrate_temperature: method must not be random, got '(pert|gum)"
+    ):
+        khot.calibrate_temperature(scores(2, 5), 2, 0.5, method=method)

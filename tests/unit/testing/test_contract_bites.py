@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+import torch
 from broken_operators import BROKEN
 from toy_operator import TOY
 
@@ -56,6 +57,25 @@ def test_every_check_has_something_to_notice():
 def test_only_what_is_declared_is_demanded(name, row, check):
     """The same operator that fails above passes when its row does not promise the property."""
     checks_of(broken(name, **row))[check]()
+
+
+def of_noisy_scores(x, k, *, generator, **kwargs):
+    return TOY.weights(x + torch.randn(x.shape, dtype=x.dtype, generator=generator), k, **kwargs)
+
+
+def always_warm(x, k, *, generator, temperature=1.0, **kwargs):
+    return of_noisy_scores(x, k, generator=generator, temperature=1.0, **kwargs)
+
+
+RANDOM = dataclasses.replace(TOY, weights=of_noisy_scores, stochastic=True, real_k=False, smooth="none")
+
+
+def test_of_a_random_operator_a_hard_sample_is_demanded_in_the_limit():
+    """Not the order of the scores, nor their top-k; but that the temperature does its work."""
+    checks_of(RANDOM)["order"]()
+    checks_of(RANDOM)["hard_limit"]()
+    with pytest.raises(ContractError):
+        checks_of(dataclasses.replace(RANDOM, weights=always_warm))["hard_limit"]()
 
 
 def test_an_operator_without_real_budgets_must_refuse_them():

@@ -1,0 +1,47 @@
+"""Noise that can be drawn twice: from a generator, and again from the state it was in.
+
+Drawn in float64 whatever the dtype of the scores: one seed gives one noise, and the largest of a million
+Gumbel variables does not depend on the resolution of float32.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Noise", "check_noise", "gumbel", "normal", "replay", "state_of"]
+
+Noise = Literal["normal", "gumbel"]
+
+
+def check_noise(name: str, noise: str) -> None:
+    """Raise unless it is one of the two."""
+    if noise not in ("normal", "gumbel"):
+        raise ValueError(f"{name}: noise must be 'normal' or 'gumbel', got {noise!r}")
+
+
+def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Standard normal variables."""
+    return torch.randn(shape, dtype=torch.float64, device=device, generator=generator)
+
+
+def gumbel(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Standard Gumbel variables."""
+    drawn = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
+    return -torch.log(-torch.log(drawn.clamp_min(torch.finfo(drawn.dtype).tiny)))
+
+
+def state_of(generator: torch.Generator | None, device: torch.device) -> Tensor:
+    """The state of a generator, or of the default one of the device."""
+    if generator is not None:
+        return generator.get_state()
+    return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
+
+
+def replay(state: Tensor, device: torch.device) -> torch.Generator:
+    """Another generator in that state, so that the first is not disturbed."""
+    generator = torch.Generator(device)
+    generator.set_state(state)
+    return generator
