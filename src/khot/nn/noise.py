@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from khot.relaxations import gumbel_topk, perturbed_topk
-from khot.relaxations.arguments import check_temperature
-from khot.relaxations.noise import Noise, check_noise
-from khot.relaxations.perturbed import check_samples
+from khot.nn.operator import OperatorTopK
+from khot.relaxations.facade import topk
+from khot.relaxations.noise import Noise
 
 __all__ = ["GumbelTopK", "PerturbedTopK"]
 
 
-class GumbelTopK(nn.Module):
+class _RandomTopK(OperatorTopK):
+    """A layer whose call may name a generator."""
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
+        settings: dict[str, Any] = {**self.options, "generator": generator}
+        return topk(x, self.k, self.method, self.temperature, self.hard, self.dim, mask, **settings)
+
+
+class GumbelTopK(_RandomTopK):
     """Gumbel top-k as a layer; see :func:`khot.gumbel_topk`.
 
     Args:
@@ -30,32 +40,13 @@ class GumbelTopK(nn.Module):
         tensor([2., 2., 2.])
     """
 
+    method = "gumbel"
+
     def __init__(self, k: int, *, temperature: float = 1.0, dim: int = -1, hard: bool = False) -> None:
-        super().__init__()
-        name = type(self).__name__
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: k must be a positive integer, got {k}")
-        check_temperature(name, temperature)
-        self.k = k
-        self.temperature = temperature
-        self.dim = dim
-        self.hard = hard
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return gumbel_topk(x, self.k, mask=mask, generator=generator, **self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("temperature", "dim", "hard")}
-
-    def extra_repr(self) -> str:
-        """Show the settings."""
-        return ", ".join([f"k={self.k}", *(f"{name}={value}" for name, value in self._settings().items())])
+        super().__init__(k, temperature=temperature, dim=dim, hard=hard)
 
 
-class PerturbedTopK(GumbelTopK):
+class PerturbedTopK(_RandomTopK):
     """Perturbed top-k as a layer; see :func:`khot.perturbed_topk`.
 
     Args:
@@ -70,18 +61,7 @@ class PerturbedTopK(GumbelTopK):
         tensor([2., 2., 2.])
     """
 
+    method = "perturbed"
+
     def __init__(self, k: int, *, samples: int = 100, noise: Noise = "normal", **settings: Any) -> None:
-        super().__init__(k, **settings)
-        check_samples("PerturbedTopK", samples)
-        check_noise("PerturbedTopK", noise)
-        self.samples = samples
-        self.noise: Noise = noise
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return perturbed_topk(x, self.k, mask=mask, generator=generator, **self._settings())
-
-    def _settings(self) -> dict[str, Any]:
-        return {**super()._settings(), "samples": self.samples, "noise": self.noise}
+        super().__init__(k, samples=samples, noise=noise, **settings)

@@ -41,6 +41,7 @@ class Relaxation:
             temperature 0 is a hard selection, of the scores or of a sample.
         max_n: the row length the contract runs it at.
         max_k: the largest budget it does so with, if not n − 1.
+        row_options: options with which the weights are the sum of the rows, if not the defaults.
         example_options: option sets (beside the defaults) that the contract also runs.
         reference: the paper, in one line.
     """
@@ -60,6 +61,7 @@ class Relaxation:
     stochastic: bool = False
     max_n: int = 10_000
     max_k: int | None = None
+    row_options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     example_options: tuple[Mapping[str, Any], ...] = field(default=())
     reference: str = ""
 

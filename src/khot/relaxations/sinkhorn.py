@@ -121,6 +121,7 @@ SPEC = register(
         real_k=True,
         smooth="C∞",
         max_n=1_000_000,
+        row_options={"variant": "sorted"},
         reference="Xie et al. (2020)",
     )
 )

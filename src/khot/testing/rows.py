@@ -37,7 +37,7 @@ def check_rows(spec: Relaxation, options: Options) -> None:
             require_close(rows.sum(-1), exists.to(rows.dtype), 1e-9, f"{where}: sums of rows")
             require(not rows.movedim(1, 2)[~mask].any(), f"{where}: a masked entry is in a row")
             more = mask.sum(-1) > k  # else every allowed entry has weight 1, and the rows still rank them
-            weights = draw(spec, x, k, settings)
+            weights = draw(spec, x, k, {**settings, **spec.row_options})
             require_close(rows.sum(-2)[more], weights[more], 1e-9, f"{where}: the sum of the rows")
 
 

@@ -28,7 +28,7 @@ def test_straight_through_is_the_hard_selection(method):
     assert torch.equal(chosen.indices, best.indices)
     expected = values.gather(1, best.indices.unsqueeze(-1).expand(4, 3, 3))
     torch.testing.assert_close(chosen.values.detach(), expected)
-    torch.testing.assert_close(chosen.weights, topk(scores, 3, method))
+    torch.testing.assert_close(chosen.weights, topk(scores, 3, method, **registry.get(method).row_options))
     (grad,) = torch.autograd.grad(chosen.values.pow(2).sum(), scores)
     assert grad.abs().max() > 1e-4
     torch.testing.assert_close(grad.sum(-1), torch.zeros(4).double(), atol=1e-9, rtol=0)
@@ -50,7 +50,8 @@ def test_soft_blends_by_the_rows(method):
     scores[0, 2], scores[1, 3] = math.inf, -math.inf
     chosen = select(values, scores, 3, method, 0.5)
     torch.testing.assert_close(chosen.values, topk_matrix(scores, 3, method, 0.5) @ values)
-    torch.testing.assert_close(chosen.weights, topk(scores, 3, method, 0.5))
+    options = registry.get(method).row_options
+    torch.testing.assert_close(chosen.weights, topk(scores, 3, method, 0.5, **options))
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "softsort", "successive_halving"])
