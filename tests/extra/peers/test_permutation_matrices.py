@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from khot import topk_values
 from khot.bench.peers import import_quietly
 from khot.relaxations.network import network_matrix
 from khot.relaxations.neuralsort import neuralsort_matrix
@@ -83,6 +84,16 @@ def test_networks(difftopk, diffsort, network, distribution, n, k):
     agree(ours, lambda x: topk_net(x)[1].flip(-1).transpose(-1, -2), n)
     sort_net = diffsort.DiffSortNet(network, n, **settings)
     agree(ours, lambda x: sort_net(x)[1][..., -k:].flip(-1).transpose(-1, -2), n)
+
+
+@pytest.mark.parametrize(("method", "ours"), [("softsort", "softsort"), ("sorting_network", "network")])
+def test_values_of_softtorch(method, ours):
+    softtorch = load("softtorch")
+
+    def theirs(x):
+        return softtorch.topk(x, 3, softness=0.3, method=method, standardize=False).values
+
+    agree(lambda x: topk_values(x, 3, ours, 0.3), theirs, 8)
 
 
 def test_the_published_bitonic_network_for_22_entries_does_not_sort(diffsort):

@@ -22,7 +22,7 @@ def test_perturbed(settings):
     mask = None if "dim" in settings else MASK
     expected = khot.perturbed_topk(X, 2, mask=mask, generator=seeded(), **settings)
     assert torch.equal(layer(X, mask, generator=seeded()), expected)
-    assert all(f"{name}={value!r}" in repr(layer) for name, value in settings.items())
+    assert all(f"{name}={value}" in repr(layer).replace("'", "") for name, value in settings.items())
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.2}, {"dim": 0}, {"hard": True}])
@@ -31,7 +31,7 @@ def test_gumbel(settings):
     mask = None if "dim" in settings else MASK
     expected = khot.gumbel_topk(X, 2, mask=mask, generator=seeded(), **settings)
     assert torch.equal(layer(X, mask, generator=seeded()), expected)
-    assert all(f"{name}={value!r}" in repr(layer) for name, value in settings.items())
+    assert all(f"{name}={value}" in repr(layer).replace("'", "") for name, value in settings.items())
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_sinkhorn(settings):
     layer = SinkhornTopK(2, **settings)
     mask = None if "dim" in settings else MASK
     assert torch.equal(layer(X, mask), khot.sinkhorn_topk(X, 2, mask=mask, **settings))
-    assert all(f"{name}={value!r}" in repr(layer) for name, value in settings.items())
+    assert all(f"{name}={value}" in repr(layer).replace("'", "") for name, value in settings.items())
 
 
 def test_sinkhorn_learns_temperature_and_budget():
