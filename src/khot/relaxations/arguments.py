@@ -166,8 +166,11 @@ def inverse(temperature: Tensor) -> Tensor:
 
 
 def divided(x: Tensor, temperature: Tensor) -> Tensor:
-    """x/τ, with such a gradient in τ."""
-    return x * inverse(temperature) if temperature.requires_grad else x / temperature
+    """x/τ, with such a gradient in τ; what is infinite stays so, and has none."""
+    if not temperature.requires_grad:
+        return x / temperature
+    finite = x.isfinite()
+    return torch.where(finite, torch.where(finite, x, 0) * inverse(temperature), x)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:

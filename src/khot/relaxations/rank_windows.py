@@ -69,9 +69,9 @@ def _width(
 ) -> Tensor:
     """The widths of the windows, (…, 1)."""
     last = position(name, x, dim)
-    width = temperature if window is None else window
+    argument, width = ("temperature", temperature) if window is None else ("window", window)
     check_temperature(name, width)
-    return per_row(name, "window", x, within_range(width, compute_dtype(x)), last).clamp_min(_NARROW)
+    return per_row(name, argument, x, within_range(width, compute_dtype(x)), last).clamp_min(_NARROW)
 
 
 def _windows(ranks_of: RanksOf, width: Tensor) -> LogitsOf:

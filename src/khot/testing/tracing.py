@@ -25,6 +25,7 @@ def check_compile(spec: Relaxation, options: Options) -> None:
         return spec.weights(x, 3, temperature=temperature, **options).square().sum()
 
     inputs = (scores(4, 10).requires_grad_(), torch.tensor(0.7, dtype=torch.float64, requires_grad=True))
+    torch.compiler.reset()  # each operator is another program, and torch counts them
     # Inductor cannot compile with headers in a folder whose name has a space; all before it can be tested.
     backend = "aot_eager" if " " in torch.__file__ else "inductor"
     compiled = torch.compile(cost, fullgraph=True, backend=backend)  # pyright: ignore[reportUnknownMemberType]

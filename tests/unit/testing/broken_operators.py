@@ -35,7 +35,7 @@ def no_check(*args):
     return None
 
 
-noticed_by("first_order", "shift_gradient")(toy_with("jacobian_is_its_diagonal", NEWTON=0))
+noticed_by("first_order", "shift_gradient", "row_derivatives")(toy_with("jacobian_is_its_diagonal", NEWTON=0))
 noticed_by("second_order")(toy_with("right_first_derivative_only", NEWTON=1))
 noticed_by("bad_temperature")(toy_with("accepts_any_temperature", check_temperature=no_check))
 noticed_by("bad_scores")(toy_with("accepts_any_scores", check_scores=no_check))
@@ -62,7 +62,7 @@ def k_times_softmax(x, k, *, temperature=1.0, dim=-1, mask=None, hard=False):
     return torch.as_tensor(k, dtype=x.dtype)[..., None] * torch.softmax(allowed / temperature, dim)
 
 
-@noticed_by("range_and_sum", "truth")
+@noticed_by("range_and_sum", "truth", "rows")
 def sum_a_little_off(x, k, **kwargs):
     return toy_topk(x, k, **kwargs) * (1 - 1e-8)
 
@@ -72,7 +72,7 @@ def whole_budgets_only(x, k, **kwargs):
     return toy_topk(x, k.floor() if isinstance(k, torch.Tensor) else int(k), **kwargs)
 
 
-@noticed_by("hard_limit", "truth")
+@noticed_by("temperature_range", "hard_rows", "hard_limit", "truth")
 def without_temperature(x, k, *, temperature=1.0, **kwargs):
     return toy_topk(x, k, **kwargs)
 

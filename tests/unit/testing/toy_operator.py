@@ -39,7 +39,7 @@ def _solve(x: Tensor, k: Tensor, temperature: Tensor) -> Tensor:
     is_open = ~(saturated | crowded)
     rest = torch.where(is_open, k - n_surely, 0.5)
     x = torch.where(finite, x, 0.0)
-    z = ((x - _anchor(x, finite, rest)) / temperature).clamp(-1e4, 1e4)
+    z = ((x - _anchor(x, finite, rest)) / temperature.clamp_min(1e-150)).clamp(-1e4, 1e4)
 
     def excess(c: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.where(finite, torch.sigmoid(z + c), 0.0)
