@@ -133,6 +133,7 @@ SPEC = register(
         keeps_order=False,
         smooth="C⁰",
         max_n=10_000,
+        max_k=8,
         reference="Grover, Wang, Zweig & Ermon (2019)",
     )
 )

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort
 from khot.relaxations.arguments import Number
 from khot.relaxations.rank_windows import matrix_from_ranks, weights_from_ranks
@@ -131,19 +132,40 @@ def _blocks(n: int) -> Iterator[tuple[int, int]]:
     return ((begin, min(size, n - begin)) for begin in range(0, n, size))
 
 
-def _differences(z: Tensor, part: tuple[int, int]) -> Tensor:
-    """z_j − z_i for i in the part (rows) and all j (columns)."""
-    return z.unsqueeze(-2) - z.narrow(-1, *part).unsqueeze(-1)
+def _differences(z: Tensor, part: tuple[int, int], out: Tensor | None = None) -> Tensor:
+    """z_j − z_i for i in the part (rows) and all j (columns); in the rows of ``out`` if there is one."""
+    out = None if out is None else out.narrow(-2, 0, part[1])
+    return torch.sub(z.unsqueeze(-2), z.narrow(-1, *part).unsqueeze(-1), out=out)
 
 
 def _product(z: Tensor, v: Tensor) -> Tensor:
     """Σ_j h′(z_j − z_i)(v_j − v_i) at each i: the Jacobian, which is symmetric, times v."""
+    if not torch.is_grad_enabled() and is_plain(z, v):
+        return _product_in_place(z, v)
 
     def rows(part: tuple[int, int]) -> Tensor:
         step = torch.sigmoid(_differences(z, part))
         return (step * (1 - step) * _differences(v, part)).sum(-1)
 
     return _by_blocks(rows, z * v)  # batched under vmap if either is
+
+
+def _product_in_place(z: Tensor, v: Tensor) -> Tensor:
+    """The same without a new block for every operation, which takes longer than the operation."""
+    slopes, factors = _scratch(z), _scratch(z)
+
+    def rows(part: tuple[int, int]) -> Tensor:
+        step = _differences(z, part, slopes).sigmoid_()
+        rest = torch.sub(1, step, out=factors.narrow(-2, 0, part[1]))
+        return step.mul_(rest).mul_(_differences(v, part, factors)).sum(-1)
+
+    return _by_blocks(rows, z)
+
+
+def _scratch(z: Tensor) -> Tensor:
+    """Room for the comparisons of the largest part."""
+    n = z.shape[-1]
+    return z.new_empty(*z.shape[:-1], min(n, max(1, _BLOCK // max(n, 1))), n)
 
 
 def _by_blocks(rows: Callable[[tuple[int, int]], Tensor], like: Tensor) -> Tensor:
@@ -163,8 +185,9 @@ class _PairwiseRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
+        scratch = _scratch(z) if is_plain(z) else None
         # The sum over all j has σ(0) = ½ for j = i in it.
-        return _by_blocks(lambda part: 0.5 + torch.sigmoid_(_differences(z, part)).sum(-1), z)
+        return _by_blocks(lambda part: 0.5 + _differences(z, part, scratch).sigmoid_().sum(-1), z)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -94,6 +94,7 @@ SPEC = register(
         keeps_order=False,
         smooth="C⁰",
         max_n=10_000,
+        max_k=8,
         reference="Prillo & Eisenschlos (2020)",
     )
 )
