@@ -211,8 +211,8 @@ def _matched(ledger: Ledger) -> tuple[Grid, ...]:
                 "tournament with base 20; standard errors are at most "
                 f"{max(ledger.select('error', part='matched')):.3f}.",
                 "softrank and pairwise have one temperature for scores and for ranks, unless `window` is "
-                "given: in long rows their windows are narrow before the ranks are right, and all rows choose "
-                "alike.",
+                "given: in long rows their windows are narrow before the ranks are right, and all rows "
+                "choose alike.",
                 "(…): an operator that does not reach that mean within 0.02.",
             ),
             origin=ledger.origin,
