@@ -232,7 +232,7 @@ def _matched_cell(ledger: Ledger, method: str, n: int, k: int) -> str:
 def _plot(ledger: Ledger, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.8), layout="constrained")
     budgets = sorted({done["k"] for done, _ in ledger.runs if done["part"] == "grid"})
     colours = plt.get_cmap("viridis")
     styles = {HALVING: "-", "iterative, α = 1": "--", CHANCE: ":"}
@@ -251,7 +251,8 @@ def _plot(ledger: Ledger, path: Path) -> None:
                 axes[0].plot(n, seconds, style, color=colour, linewidth=1.3)
     axes[0].set(xscale="log", yscale="log", xlabel="n", ylabel="seconds a batch", title="time (Figure 1)")
     axes[1].set(xscale="log", xlabel="n", ylabel="nCCS", ylim=(0, 1.02), title="quality (Figure 2)")
-    axes[1].legend(fontsize="x-small", ncols=2, title="– halving  - - iterative  ··· chance")
+    legend = {"fontsize": "small", "ncols": len(budgets), "title": "– halving   - - iterative   ··· chance"}
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", **legend)
     _plot_matched(ledger, axes[2])
     figure.savefig(path)
     plt.close(figure)

@@ -227,8 +227,10 @@ def _root_table(ledger: Ledger) -> tuple[Grid, ...]:
 def _plot(ledger: Ledger, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, 2, figsize=(12, 8.5), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(12, 10), layout="constrained")
     time, error, root, budget = axes.flat
+    colours = plt.get_cmap("tab20").colors
+    time.set_prop_cycle(color=colours)
     for done, found in ledger.runs:
         if done["part"] == "scaling" and "absent" not in found:
             _plot_scaling(time, error, done, found)
@@ -249,7 +251,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
     time.set(
         xscale="log", yscale="log", xlabel="n", ylabel="seconds", title="forward, k = n/100 (× fails next)"
     )
-    time.legend(fontsize="x-small", ncols=2)
+    figure.legend(*time.get_legend_handles_labels(), loc="outside lower center", fontsize="small", ncols=5)
     error.set(xscale="log", yscale="log", xlabel="n", title="|Σy − k|/k, float32")
     root.set(xlabel="|Σy − k|/k", ylabel="gradient error", title="a root found less exactly")
     root.legend(fontsize="small")
