@@ -1,0 +1,41 @@
+"""Systematic sampling in random order: the same inclusion probabilities, without the traces of the order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.designs.random_order import RandomOrder
+from khot.designs.systematic import systematic_indices
+
+__all__ = ["RandomSystematic"]
+
+
+class RandomSystematic(RandomOrder):
+    r"""Systematic sampling after a random permutation, a fresh one for each draw.
+
+    .. math:: P(x_i = 1) = \pi_i \text{ exactly}
+
+    Log-probability, entropy and joint inclusion are sums over n! orders and are not given. Given an order,
+    they are those of ``Systematic(k, probs[..., order])``.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+
+    Example:
+        >>> design = RandomSystematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))
+        >>> x = design.sample((1000,), generator=torch.Generator().manual_seed(0))
+        >>> x.sum(-1).unique(), (x.mean(0) - design.mean).abs().max() < 0.05
+        (tensor([2.]), tensor(True))
+
+    Reference: Goodman & Kish (1950); Madow (1949).
+    """
+
+    def _draw_shuffled(self, inclusion: Tensor, generator: torch.Generator | None) -> Tensor:
+        u = torch.rand(
+            (*inclusion.shape[:-1], 1), dtype=torch.float64, device=inclusion.device, generator=generator
+        )
+        return systematic_indices(inclusion, int(self.k), u)
