@@ -25,7 +25,9 @@ def validates(validate_args: bool | None) -> bool:
 def check_one_of(name: str, probs: Tensor | None, logits: Tensor | None) -> Tensor:
     """The one parameter that is given, floating-point and at least a vector."""
     if (probs is None) == (logits is None):
-        raise ValueError(f"{name}: give one of probs and logits, got {'neither' if probs is None else 'both'}")
+        raise ValueError(
+            f"{name}: give one of probs and logits, got {'neither' if probs is None else 'both'}"
+        )
     argument = "probs" if logits is None else "logits"
     given = probs if logits is None else logits
     if not isinstance(given, Tensor):

@@ -192,9 +192,7 @@ class KHotDistribution(Distribution):
 
     def _as_k_hot(self, indices: Tensor) -> Tensor:
         whole = isinstance(self.k, int)
-        x = torch.zeros(
-            (*indices.shape[:-1], self.n + (not whole)), dtype=self._dtype, device=indices.device
-        )
+        x = torch.zeros((*indices.shape[:-1], self.n + (not whole)), dtype=self._dtype, device=indices.device)
         return x.scatter_(-1, indices, 1.0)[..., : self.n]
 
     def _checked_value(self, value: Tensor) -> Tensor:
@@ -249,5 +247,3 @@ class KHotDistribution(Distribution):
         """Show k and the shape of the parameters."""
         given = "logits" if "logits" in self.__dict__ else "probs"
         return f"{type(self).__name__}(k: {self.k}, {given}: {self._parameter.size()})"
-
-

@@ -14,7 +14,15 @@ from torch import Tensor
 from torch.distributions import register_kl
 
 from khot.designs.base import KHotDistribution
-from khot.designs.natural_parameters import FAR, clamped, draw, inclusion, joint_inclusion, log_partition, tilt
+from khot.designs.natural_parameters import (
+    FAR,
+    clamped,
+    draw,
+    inclusion,
+    joint_inclusion,
+    log_partition,
+    tilt,
+)
 from khot.designs.weights_from_inclusion import weights_from_inclusion
 from khot.relaxations import hard_topk, straight_through
 
@@ -161,7 +169,9 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
 def _kl(p: ConditionalPoisson, q: ConditionalPoisson) -> Tensor:  # pyright: ignore[reportUnusedFunction]
     """⟨θ_p − θ_q, π_p⟩ − A_p + A_q; +inf where p draws what q cannot."""
     if p.k != q.k or p.n != q.n:
-        raise ValueError(f"kl_divergence: p and q must have one k and n, got k = {p.k}, {q.k}, n = {p.n}, {q.n}")
+        raise ValueError(
+            f"kl_divergence: p and q must have one k and n, got k = {p.k}, {q.k}, n = {p.n}, {q.n}"
+        )
     k = int(p.k)
     tp, tq = p._tilted, q._tilted  # pyright: ignore[reportPrivateUsage]
     near = clamped(tp)
@@ -170,7 +180,9 @@ def _kl(p: ConditionalPoisson, q: ConditionalPoisson) -> Tensor:  # pyright: ign
     # Σ_s t_q as log_prob has it: what is beyond FAR costs a set to be without it.
     within, without = tq.clamp_max(FAR), (tq - FAR).clamp_min(0)
     impossible = ((tq == -math.inf) & ~never_p) | ((tq == math.inf) & ~sure_p)
-    terms = pi * torch.where(tq == -math.inf, 0.0, within) - (1 - pi) * torch.where(tq == math.inf, 0.0, without)
+    terms = pi * torch.where(tq == -math.inf, 0.0, within) - (1 - pi) * torch.where(
+        tq == math.inf, 0.0, without
+    )
     cross = terms.sum(-1) - log_partition(clamped(tq), k)
     own = (pi * near).sum(-1) - log_partition(near, k)
     kl = torch.where(impossible.any(-1), math.inf, (own - cross).clamp_min(0))

@@ -110,8 +110,6 @@ def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator
         return torch.empty((*shape, k), dtype=torch.long, device=t.device)
     t = clamped(t)
     if _takes_scan(t, k):
-        return symmetric_scan.sample_from_tables(
-            symmetric_scan.prefix_tables(t, k), sample_shape, generator
-        )
+        return symmetric_scan.sample_from_tables(symmetric_scan.prefix_tables(t, k), sample_shape, generator)
     x = symmetric_tree.sample_from_tree(symmetric_tree.product_tree(t, k), k, sample_shape, generator)
     return x.nonzero()[:, -1].view(*shape, k)

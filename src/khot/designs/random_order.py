@@ -47,9 +47,7 @@ class RandomOrder(KHotDistribution):
         )
 
 
-def random_order(
-    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None
-) -> Tensor:
+def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """A uniformly random permutation in each row, int64.
 
     Sorted by random normal floats of every size, two billion of them, through their bits: that is as uniform

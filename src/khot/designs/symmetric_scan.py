@@ -56,9 +56,7 @@ def prefix_tables(t: Tensor, k: int) -> Tensor:
     return tables[..., 1:]
 
 
-def sample_from_tables(
-    tables: Tensor, sample_shape: torch.Size, generator: torch.Generator | None
-) -> Tensor:
+def sample_from_tables(tables: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     """Increasing indices (*sample_shape, …, k), each set with probability ∝ the product of its weights."""
     k, n = tables.shape[0], tables.shape[-1]
     batch = tables.shape[1:-1]

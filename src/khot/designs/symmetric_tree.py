@@ -60,7 +60,9 @@ def sample_from_tree(
     for nodes in reversed(levels[:-1]):
         left, right = nodes[..., 0::2, :], nodes[..., 1::2, :]
         width = left.shape[-1]
-        given = quota.unsqueeze(-1) - torch.arange(width, device=quota.device)  # what is left for the right child
+        given = quota.unsqueeze(-1) - torch.arange(
+            width, device=quota.device
+        )  # what is left for the right child
         fits = (given >= 0) & (given < width)
         partner = right.expand(*quota.shape, width).gather(-1, given.clamp(0, width - 1))
         weights = torch.where(fits, left * partner, 0.0).cumsum(-1)

@@ -85,8 +85,10 @@ class Systematic(KHotDistribution):
         """Of the lengths of the intervals between the ends of arcs."""
         lengths = self._breaks().diff(dim=-1)
         positive = lengths > 0
-        return torch.where(positive, torch.special.entr(torch.where(positive, lengths, 1.0)), 0.0).sum(-1).to(
-            self._dtype
+        return (
+            torch.where(positive, torch.special.entr(torch.where(positive, lengths, 1.0)), 0.0)
+            .sum(-1)
+            .to(self._dtype)
         )
 
     @property
@@ -170,6 +172,6 @@ def _search(ends: Tensor, points: Tensor) -> Tensor:
     samples = points.dim() - ends.dim()
     flat = points.movedim(tuple(range(samples)), tuple(range(-1 - samples, -1))) if samples else points
     kept = flat.shape
-    flat = flat.reshape(*batch, -1).contiguous()
+    flat = flat.reshape(*batch, math.prod(kept[len(batch) :])).contiguous()
     found = torch.searchsorted(ends.contiguous(), flat, right=True).view(kept)
     return found.movedim(tuple(range(-1 - samples, -1)), tuple(range(samples))) if samples else found

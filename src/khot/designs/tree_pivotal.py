@@ -62,7 +62,9 @@ class TreePivotal(KHotDistribution):
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.batch_shape
             tree = self._tree(self._inclusion.detach())
-            return draw_all(tree, math.ceil(self.k), shape, duels(shape, generator))[..., : self.n].to(self._dtype)
+            return draw_all(tree, math.ceil(self.k), shape, duels(shape, generator))[..., : self.n].to(
+                self._dtype
+            )
 
     def _tree(self, inclusion: Tensor) -> PivotalTree:
         return pivotal_tree(phantom_probability(inclusion, self.k))
@@ -123,7 +125,9 @@ class TreePivotal(KHotDistribution):
             upper = torch.cat([joint[..., 0::2, :, :], across], -1)
             lower = torch.cat([across.mT, joint[..., 1::2, :, :]], -1)
             joint = torch.cat([upper, lower], -2)
-            given = torch.cat([_raise(left, level.over, level.left), _raise(right, level.over, 1 - level.left)], -2)
+            given = torch.cat(
+                [_raise(left, level.over, level.left), _raise(right, level.over, 1 - level.left)], -2
+            )
         return joint[..., 0, : self.n, : self.n].to(self._dtype)
 
     @property

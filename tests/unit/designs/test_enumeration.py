@@ -21,9 +21,7 @@ def check(design, x):
     torch.testing.assert_close(pi * (1 - pi), design.variance, rtol=1e-8, atol=1e-10)
     joint = torch.einsum("s,si,sj->ij", p, x, x)
     torch.testing.assert_close(joint, design.joint_inclusion, rtol=1e-8, atol=1e-9)
-    torch.testing.assert_close(
-        joint - pi[:, None] * pi, design.covariance_matrix, rtol=1e-7, atol=1e-9
-    )
+    torch.testing.assert_close(joint - pi[:, None] * pi, design.covariance_matrix, rtol=1e-7, atol=1e-9)
     torch.testing.assert_close(torch.special.entr(p).sum(), design.entropy(), rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(design.log_prob(design.mode).exp(), p.max())
 
@@ -48,7 +46,9 @@ def test_ties_and_settled_units(design, pi, k):
     made = design(k, probs=pi)
     check(made, subsets(len(pi), k))
     p = made.log_prob(subsets(len(pi), k)).exp()
-    impossible = (subsets(len(pi), k)[:, pi == 0].sum(-1) > 0) | (subsets(len(pi), k)[:, pi == 1] == 0).any(-1)
+    impossible = (subsets(len(pi), k)[:, pi == 0].sum(-1) > 0) | (subsets(len(pi), k)[:, pi == 1] == 0).any(
+        -1
+    )
     assert (p[impossible] == 0).all()
 
 
