@@ -92,6 +92,12 @@ class KHotDistribution(Distribution):
         with torch.enable_grad():
             return normalised(self._from_logits() if "logits" in self.__dict__ else self.probs, self.k)
 
+    @property
+    def _rows(self) -> Tensor:
+        """π to draw from by a kernel, which normalises it itself: as given, if a kernel can read it."""
+        as_given = "logits" not in self.__dict__ and self._dtype in (torch.float32, torch.float64)
+        return (self.probs if as_given else self._inclusion).detach()
+
     def _from_logits(self) -> Tensor:
         return sigmoid_topk(self.logits.double(), self.k)
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Level", "PivotalTree", "draw_all", "draw_paths", "duels", "pivotal_tree"]
+__all__ = ["Level", "PivotalTree", "draw_all", "draw_paths", "duels", "pivotal_tree", "uniforms"]
 
 
 class Level(NamedTuple):
@@ -84,13 +84,18 @@ def draw_all(tree: PivotalTree, k: int, shape: torch.Size, decide: Callable[[Lev
     return z | (tree.floor[0] > 0)
 
 
-def duels(shape: torch.Size, generator: torch.Generator | None) -> Callable[[Level], Tensor]:
-    """Random outcomes, for `draw_all`."""
+def uniforms(shape: torch.Size, n: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """A uniform variable for each inner node of a tree over n units, the root first, level by level."""
+    inner = (1 << max(0, n - 1).bit_length()) - 1
+    return torch.rand((*shape, inner), dtype=torch.float64, device=device, generator=generator)
+
+
+def duels(u: Tensor) -> Callable[[Level], Tensor]:
+    """The outcomes that uniform variables give, for `draw_all`."""
 
     def decide(level: Level) -> Tensor:
-        nodes = (*shape, level.over.shape[-1])
-        left = level.left
-        return torch.rand(nodes, dtype=left.dtype, device=left.device, generator=generator) < left
+        nodes = level.over.shape[-1]
+        return u[..., nodes - 1 : 2 * nodes - 1] < level.left
 
     return decide
 

@@ -7,6 +7,7 @@ the order, the ordered design has the closed forms.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -21,24 +22,33 @@ _AT_ONCE = 1 << 22
 
 
 class RandomOrder(KHotDistribution):
-    """The base of designs that shuffle first; a subclass says how it draws from rows in random order."""
+    """The base of designs that shuffle first; a subclass says how it draws from rows in a given order."""
 
-    def _draw_shuffled(self, inclusion: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        """k-hot rows from probabilities (rows, n), gone through in that order."""
         raise NotImplementedError
 
-    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        inclusion = self._inclusion.detach()
-        rows = inclusion.expand(*sample_shape, *inclusion.shape).reshape(-1, self.n)
-        chunk = max(1, _AT_ONCE // max(1, self.n))
-        drawn = [self._draw_rows(part, generator) for part in rows.split(chunk)] if len(rows) else []
-        k = int(self.k)
-        indices = torch.cat(drawn) if drawn else torch.empty(0, k, dtype=torch.long, device=rows.device)
-        return indices.view(*sample_shape, *self.batch_shape, k)
+    def _chunks(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Iterator[Tensor]:
+        rows = self._rows
+        rows = rows.expand(*sample_shape, *rows.shape).reshape(-1, self.n)
+        for part in rows.split(max(1, _AT_ONCE // self.n)):
+            yield self._draw_in_order(part, random_order(part.shape, part.device, generator), generator)
 
-    def _draw_rows(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        order = random_order(rows.shape, rows.device, generator)
-        places = self._draw_shuffled(rows.gather(-1, order), generator)
-        return order.gather(-1, places).sort(-1).values
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        drawn = [x.nonzero()[:, -1] for x in self._chunks(sample_shape, generator)]
+        return torch.cat(drawn).view(*sample_shape, *self.batch_shape, int(self.k))
+
+    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
+
+        Args:
+            sample_shape: how many, as a shape.
+            generator: where the randomness comes from; by default torch's own.
+        """
+        with torch.no_grad():
+            drawn = list(self._chunks(torch.Size(sample_shape), generator))
+            x = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
+            return x.view(self._extended_shape(torch.Size(sample_shape))).to(self._dtype)
 
     def _no_closed_form(self) -> str:
         return (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from khot.designs.arguments import normalised
 from khot.designs.random_order import RandomOrder
 from khot.designs.systematic import systematic_indices
+from khot.kernels import cpu
 
 __all__ = ["RandomSystematic"]
 
@@ -34,8 +36,10 @@ class RandomSystematic(RandomOrder):
     Reference: Goodman & Kish (1950); Madow (1949).
     """
 
-    def _draw_shuffled(self, inclusion: Tensor, generator: torch.Generator | None) -> Tensor:
-        u = torch.rand(
-            (*inclusion.shape[:-1], 1), dtype=torch.float64, device=inclusion.device, generator=generator
-        )
-        return systematic_indices(inclusion, int(self.k), u)
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        u = torch.rand((1, len(rows)), dtype=torch.float64, device=rows.device, generator=generator)
+        if cpu.usable(rows):
+            return cpu.systematic(rows, int(self.k), u, order.unsqueeze(0)).squeeze(0)
+        shuffled = normalised(rows, self.k).gather(-1, order)
+        places = systematic_indices(shuffled, int(self.k), u.squeeze(0).unsqueeze(-1))
+        return torch.zeros_like(rows).scatter_(-1, order.gather(-1, places), 1.0)

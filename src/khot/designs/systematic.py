@@ -16,6 +16,7 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.with_phantom import phantom_indicator, phantom_probability
+from khot.kernels import cpu
 
 __all__ = ["Systematic", "systematic_indices"]
 
@@ -56,6 +57,22 @@ class Systematic(KHotDistribution):
             generator=generator,
         )
         return systematic_indices(inclusion, math.ceil(self.k), u)
+
+    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
+
+        Args:
+            sample_shape: how many, as a shape.
+            generator: where the randomness comes from; by default torch's own.
+        """
+        rows = self._rows
+        if not isinstance(self.k, int) or not cpu.usable(rows):
+            return super().sample(sample_shape, generator)
+        shape = torch.Size(sample_shape)
+        u = torch.rand(
+            (shape.numel(), *self.batch_shape), dtype=torch.float64, device=rows.device, generator=generator
+        )
+        return cpu.systematic(rows, self.k, u).view(self._extended_shape(shape)).to(self._dtype)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """The logarithm of the length of the interval of u that gives these units.

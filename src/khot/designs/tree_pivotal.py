@@ -11,12 +11,16 @@ import math
 import torch
 from torch import Tensor
 
+from khot.designs.arguments import normalised
 from khot.designs.base import KHotDistribution
-from khot.designs.pivotal_tree import PivotalTree, draw_all, draw_paths, duels, pivotal_tree
+from khot.designs.pivotal_tree import PivotalTree, draw_all, draw_paths, duels, pivotal_tree, uniforms
 from khot.designs.random_order import RandomOrder
 from khot.designs.with_phantom import phantom_indicator, phantom_probability
+from khot.kernels import cpu
 
 __all__ = ["RandomTreePivotal", "TreePivotal"]
+
+_AT_ONCE = 1 << 22  # uniform variables in memory at a time
 
 
 class TreePivotal(KHotDistribution):
@@ -48,7 +52,11 @@ class TreePivotal(KHotDistribution):
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         tree, k = self._tree(self._inclusion.detach()), math.ceil(self.k)
-        return _indices(tree, k, sample_shape + self.batch_shape, generator)
+        shape = sample_shape + self.batch_shape
+        if k * max(1, self.n - 1).bit_length() < self.n:  # k paths are less work than the whole tree
+            return draw_paths(tree, k, shape, generator)
+        u = uniforms(shape, tree.rho[0].shape[-1], tree.rho[0].device, generator)
+        return draw_all(tree, k, shape, duels(u)).nonzero()[:, -1].view(*shape, k)
 
     def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
@@ -57,14 +65,18 @@ class TreePivotal(KHotDistribution):
             sample_shape: how many, as a shape.
             generator: where the randomness comes from; by default torch's own.
         """
-        if _few(self.n, math.ceil(self.k)):
+        rows, shape = self._rows, torch.Size(sample_shape)
+        if not isinstance(self.k, int) or not cpu.usable(rows):
             return super().sample(sample_shape, generator)
-        with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.batch_shape
-            tree = self._tree(self._inclusion.detach())
-            return draw_all(tree, math.ceil(self.k), shape, duels(shape, generator))[..., : self.n].to(
-                self._dtype
-            )
+        drawn: list[Tensor] = []
+        left = shape.numel()
+        while left:  # in parts, so that there are not too many uniform variables at a time
+            part = min(left, max(1, _AT_ONCE // rows.numel()))
+            u = uniforms(torch.Size((part, *self.batch_shape)), self.n, rows.device, generator)
+            drawn.append(cpu.pivotal(rows, self.k, u))
+            left -= part
+        x = drawn[0] if len(drawn) == 1 else torch.cat(drawn) if drawn else rows.new_empty(0)
+        return x.view(self._extended_shape(shape)).to(self._dtype)
 
     def _tree(self, inclusion: Tensor) -> PivotalTree:
         return pivotal_tree(phantom_probability(inclusion, self.k))
@@ -174,21 +186,14 @@ class RandomTreePivotal(RandomOrder):
     Reference: Deville & Tillé (1998).
     """
 
-    def _draw_shuffled(self, inclusion: Tensor, generator: torch.Generator | None) -> Tensor:
-        return _indices(pivotal_tree(inclusion), int(self.k), inclusion.shape[:-1], generator)
-
-
-def _few(n: int, k: int) -> bool:
-    """Whether k paths are less work than the whole tree."""
-    return k * max(1, n - 1).bit_length() < n
-
-
-def _indices(tree: PivotalTree, k: int, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    leaves = tree.rho[0].shape[-1]
-    if k == 0 or _few(leaves, k):
-        return draw_paths(tree, k, shape, generator)
-    x = draw_all(tree, k, shape, duels(shape, generator))
-    return x.nonzero()[:, -1].view(*shape, k)
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        k = int(self.k)
+        u = uniforms(rows.shape[:-1], self.n, rows.device, generator)
+        if cpu.usable(rows):
+            return cpu.pivotal(rows, k, u.unsqueeze(0), order.unsqueeze(0)).squeeze(0)
+        tree = pivotal_tree(normalised(rows, k).gather(-1, order))
+        x = draw_all(tree, k, rows.shape[:-1], duels(u))[..., : self.n]
+        return torch.zeros_like(rows).scatter_(-1, order, x.to(rows.dtype))
 
 
 def _raise(given: Tensor, over: Tensor, chance: Tensor) -> Tensor:
