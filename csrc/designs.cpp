@@ -20,69 +20,66 @@ struct Norm {
 };
 
 template <typename real>
-Norm norm_of(const real* probs, int64_t n, int64_t k) {
-    double sum = 0, room = 0;
-    int64_t certain = 0;
-#pragma omp simd reduction(+ : sum, room, certain)
-    for (int64_t i = 0; i < n; ++i) {
-        const double p = probs[i];
-        sum += p;
-        room += p * (1 - p);
-        certain += p >= 1;
-    }
-    const double share = room > 0 ? (double(k) - sum) / room : 0;
-    return {share < -1 ? -1 : share > 1 ? 1 : share, certain};
-}
+struct DesignTable {
+    Norm (*norm)(const real* probs, int64_t n, int64_t k);
+    // Normalised probabilities times scale, as integers; 0 for those that are certain.
+    void (*fixed_point)(const real* probs, int64_t count, double share, double scale, uint64_t* out);
+    // Ones at certain units and where a sum passes a multiple of 2^shift; how many do.
+    int64_t (*passed)(const real* probs, const uint64_t* sums, int64_t count, int shift, real* out);
+    // One level of a tree of duels up, and down again.
+    int64_t (*up)(const double* level, int64_t parents, double* above);
+    void (*down)(const double* level, const double* uniform, const double* z, int64_t parents, double* below);
+};
+
+}  // namespace
+}  // namespace khot
+
+#define KHOT_KERNEL_BODY "designs.inl"
+#include "dispatch.h"
+
+namespace khot {
+namespace {
+
+const DesignTable<float>& table(float) { return KHOT_PICK(f32::design_table); }
+const DesignTable<double>& table(double) { return KHOT_PICK(f64::design_table); }
 
 inline double normalised(double p, double share) { return p + p * (1 - p) * share; }
 
 constexpr int64_t STRETCH = 512;  // units whose sums are in the first cache at a time
 
-// Cumulative sums are integers, in units of 2^-shift: they add up exactly, and four times as fast as doubles, each
-// of which would wait for the one before. A unit is drawn where the sum, less u, passes a whole number.
+// Cumulative sums are integers, in units of 2^-shift: they add up exactly, and faster than doubles, each of which
+// would wait four cycles for the one before. A unit is drawn where 1 − u plus the sum passes a whole number.
 template <typename real>
 void systematic_row(const real* probs, const int64_t* order, double u, real* out, int64_t n, int64_t k) {
-    const Norm norm = norm_of(probs, n, k);
+    const DesignTable<real>& loops = table(real());
+    const Norm norm = loops.norm(probs, n, k);
     const int64_t wanted = k - norm.certain;
-    int shift = 61;
+    int shift = 51;
     while ((wanted >> (62 - shift)) > 0) --shift;
     const double scale = double(int64_t(1) << shift);
-    int64_t sum = -int64_t(u * scale) - 1, drawn = 0;
+    uint64_t sum = (uint64_t(1) << shift) - 1 - uint64_t(u * scale);
+    int64_t drawn = 0;
     if (order != nullptr) {
         for (int64_t i = 0; i < n; ++i) out[i] = 0;
     }
-    int64_t sums[STRETCH + 1];
+    uint64_t sums[STRETCH + 1];
+    real shuffled[STRETCH], chosen[STRETCH];
     for (int64_t begin = 0; begin < n; begin += STRETCH) {
         const int64_t count = n - begin < STRETCH ? n - begin : STRETCH;
-        if (order == nullptr) {
-            for (int64_t i = 0; i < count; ++i) {
-                const double p = probs[begin + i];
-                sums[i + 1] = p >= 1 ? 0 : int64_t(normalised(p, norm.share) * scale + (p > 0 ? 0.5 : 0.0));
-            }
-        } else {
-            for (int64_t i = 0; i < count; ++i) {
-                const double p = probs[order[begin + i]];
-                sums[i + 1] = p >= 1 ? 0 : int64_t(normalised(p, norm.share) * scale + (p > 0 ? 0.5 : 0.0));
-            }
+        const real* mine = probs + begin;
+        if (order != nullptr) {
+            for (int64_t i = 0; i < count; ++i) shuffled[i] = probs[order[begin + i]];
+            mine = shuffled;
         }
+        loops.fixed_point(mine, count, norm.share, scale, sums + 1);
         sums[0] = sum;
-        for (int64_t i = 0; i < count; ++i) {
-            sum += sums[i + 1];
-            sums[i + 1] = sum;
+        for (int64_t i = 1; i <= count; ++i) {
+            sum += sums[i];
+            sums[i] = sum;
         }
-        if (order == nullptr) {
-            for (int64_t i = 0; i < count; ++i) {
-                const int hit = int((sums[i + 1] >> shift) - (sums[i] >> shift));
-                drawn += hit;
-                out[begin + i] = real(hit + (probs[begin + i] >= 1));
-            }
-        } else {
-            for (int64_t i = 0; i < count; ++i) {
-                const int64_t at = order[begin + i];
-                const int hit = int((sums[i + 1] >> shift) - (sums[i] >> shift));
-                drawn += hit;
-                if (hit + (probs[at] >= 1) > 0) out[at] = 1;
-            }
+        drawn += loops.passed(mine, sums, count, shift, order == nullptr ? out + begin : chosen);
+        for (int64_t i = 0; order != nullptr && i < count; ++i) {
+            if (chosen[i] > 0) out[order[begin + i]] = 1;
         }
     }
     // The last whole number is where the sum ends, and rounding decides whether it is passed.
@@ -99,62 +96,90 @@ void systematic_row(const real* probs, const int64_t* order, double u, real* out
     }
 }
 
-// rho has room for all levels, leaves first, and z for the leaves. The uniforms are those of a heap: the root first.
+constexpr int64_t LEAVES = 1024;  // below one node: a tree that fits the cache is built twice sooner than kept
+
+// The levels of a tree in one piece of memory, leaves first, each padded to an even number.
+struct Levels {
+    double* rho[64];
+    int64_t size[64];
+    int count;
+};
+
+// Fills the levels above the leaves, which are at memory; returns how many nodes are over.
 template <typename real>
-void pivotal_row(const real* probs, const int64_t* order, const double* u, real* out, int64_t n, int64_t k, double* rho,
-                 unsigned char* z) {
-    const Norm norm = norm_of(probs, n, k);
-    int64_t floor_of_root = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        const double p = normalised(probs[order == nullptr ? i : order[i]], norm.share);
-        const bool certain = p >= 1;
-        rho[i] = certain ? 0 : p;
-        floor_of_root += certain;
+int64_t raise(const DesignTable<real>& loops, double* memory, int64_t leaves, Levels* levels) {
+    int64_t over = 0;
+    int top = 0;
+    levels->rho[0] = memory;
+    levels->size[0] = leaves;
+    for (; levels->size[top] > 1; ++top) {
+        const int64_t size = levels->size[top], parents = (size + 1) / 2;
+        if (size & 1) levels->rho[top][size] = 0;
+        levels->size[top + 1] = parents;
+        levels->rho[top + 1] = levels->rho[top] + 2 * parents;
+        over += loops.up(levels->rho[top], parents, levels->rho[top + 1]);
     }
-    double* level = rho;
-    int64_t size = n, padded = 1;
-    int depth = 0;
+    levels->count = top;
+    return over;
+}
+
+// Goes down from z[0], with the uniforms of one of that many blocks side by side; u are those of the whole heap. Returns
+// where the leaves are, in z or in other.
+template <typename real>
+double* lower(const DesignTable<real>& loops, const Levels& levels, const double* u, int64_t block, int64_t blocks, double* z,
+              double* other) {
+    int64_t width = 1;
+    for (int level = levels.count - 1; level >= 0; --level, width *= 2) {
+        loops.down(levels.rho[level], u + (blocks * width - 1) + block * width, z, levels.size[level + 1], other);
+        double* swapped = z;
+        z = other;
+        other = swapped;
+    }
+    return z;
+}
+
+// top has room for a tree over the blocks and twice their number. The uniforms are those of a heap: the root first.
+template <typename real>
+void pivotal_row(const real* probs, const int64_t* order, const double* u, real* out, int64_t n, int64_t k, double* top) {
+    const DesignTable<real>& loops = table(real());
+    const Norm norm = loops.norm(probs, n, k);
+    int64_t leaves = 1, padded = 1;
+    while (leaves < n && leaves < LEAVES) leaves *= 2;
     while (padded < n) padded *= 2;
-    for (; size > 1 || padded > 1; ++depth) {
-        const int64_t parents = (size + 1) / 2;
-        if (size & 1) level[size] = 0;
-        double* above = level + 2 * parents;
-        for (int64_t i = 0; i < parents; ++i) {
-            const double s = level[2 * i] + level[2 * i + 1];
-            const bool over = s >= 1;
-            above[i] = s - (over ? 1.0 : 0.0);
-            floor_of_root += over;
+    const int64_t blocks = (n + leaves - 1) / leaves;
+    double memory[2 * LEAVES + 2], z[LEAVES], other[LEAVES];
+    Levels levels;
+    const auto build = [&](int64_t block) {
+        int64_t whole = 0;
+        const int64_t begin = block * leaves, count = n - begin < leaves ? n - begin : leaves;
+        for (int64_t i = 0; i < count; ++i) {
+            const double p = normalised(probs[order == nullptr ? begin + i : order[begin + i]], norm.share);
+            const double certain = p >= 1 ? 1.0 : 0.0;
+            memory[i] = p * (1 - certain);
+            whole += int64_t(certain);
         }
-        level = above;
-        size = parents;
-        padded /= 2;
+        for (int64_t i = count; i < leaves; ++i) memory[i] = 0;
+        return whole + raise(loops, memory, leaves, &levels);
+    };
+    int64_t floor_of_root = 0;
+    for (int64_t block = 0; block < blocks; ++block) {
+        floor_of_root += build(block);
+        top[block] = levels.rho[levels.count][0];
     }
-    z[0] = k - floor_of_root > 0;
-    // Down again: the sizes of the levels are those of the way up.
-    for (int64_t nodes = 1; depth > 0; --depth, nodes *= 2) {
-        int64_t below = n;
-        double* children = rho;
-        for (int step = 1; step < depth; ++step) {
-            const int64_t parents = (below + 1) / 2;
-            children += 2 * parents;
-            below = parents;
+    Levels above;
+    floor_of_root += raise(loops, top, blocks, &above);
+    double* first = top + 2 * blocks + 64;
+    first[0] = k > floor_of_root ? 1 : 0;
+    const double* roots = lower(loops, above, u, 0, 1, first, first + blocks + 2);
+    for (int64_t block = 0; block < blocks; ++block) {
+        build(block);
+        z[0] = roots[block];
+        const double* drawn = lower(loops, levels, u, block, padded / leaves, z, other);
+        const int64_t begin = block * leaves, count = n - begin < leaves ? n - begin : leaves;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t at = order == nullptr ? begin + i : order[begin + i];
+            out[at] = real(drawn[i] + (normalised(probs[at], norm.share) >= 1 ? 1.0 : 0.0));
         }
-        const double* uniform = u + (nodes - 1);
-        for (int64_t i = (below + 1) / 2 - 1; i >= 0; --i) {  // from the right, so that z may be widened in place
-            const double a = children[2 * i], b = children[2 * i + 1], s = a + b;
-            const bool over = s >= 1, mine = z[i] != 0;
-            unsigned char left = over && mine, right = left;
-            if (mine != over) {
-                left = uniform[i] < (over ? 1 - b : a) / (over ? 2 - s : s > 0 ? s : 1.0);
-                right = !left;
-            }
-            z[2 * i] = left;
-            z[2 * i + 1] = right;
-        }
-    }
-    for (int64_t i = 0; i < n; ++i) {
-        const int64_t at = order == nullptr ? i : order[i];
-        out[at] = real(z[i] || normalised(probs[at], norm.share) >= 1);
     }
 }
 
@@ -176,19 +201,18 @@ bool pivotal(const real* probs, const int64_t* order, const double* u, int64_t u
              int64_t rows, int64_t n, int64_t k, int threads) {
     std::atomic<bool> enough_memory{true};
     parallel_ranges(useful_threads(draws * rows * n, threads), draws * rows, [&](int64_t begin, int64_t end) {
-        // Each level may be padded by one: fewer than 64 levels.
-        double* rho = static_cast<double*>(std::malloc(sizeof(double) * size_t(2 * n + 128)));
-        unsigned char* z = static_cast<unsigned char*>(std::malloc(size_t(n + 2)));
-        if (rho == nullptr || z == nullptr) {
+        // The tree over the blocks, each of whose levels may be padded by one, and two rows of its leaves.
+        const int64_t blocks = n / LEAVES + 1;
+        double* top = static_cast<double*>(std::malloc(sizeof(double) * size_t(4 * blocks + 128)));
+        if (top == nullptr) {
             enough_memory = false;
-        } else {
-            for (int64_t row = begin; row < end; ++row) {
-                pivotal_row(probs + row % rows * n, order == nullptr ? nullptr : order + row * n, u + row * uniforms,
-                            out + row * n, n, k, rho, z);
-            }
+            return;
         }
-        std::free(rho);
-        std::free(z);
+        for (int64_t row = begin; row < end; ++row) {
+            pivotal_row(probs + row % rows * n, order == nullptr ? nullptr : order + row * n, u + row * uniforms,
+                        out + row * n, n, k, top);
+        }
+        std::free(top);
     });
     return enough_memory;
 }

@@ -19,6 +19,7 @@ __all__ = ["RandomOrder", "random_order"]
 
 # Entries of orders that are in memory at a time: 1024 draws at n = 1e6 would take 8 GB at once.
 _AT_ONCE = 1 << 22
+_LONG = 1 << 15
 
 
 class RandomOrder(KHotDistribution):
@@ -60,9 +61,13 @@ class RandomOrder(KHotDistribution):
 def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """A uniformly random permutation in each row, int64.
 
-    Sorted by random normal floats of every size, two billion of them, through their bits: that is as uniform
-    as the integers they are, and a third of the price of sorting float64.
+    Short rows are sorted by random normal floats of every size, made of two billion different words of random bits;
+    long ones are shuffled one by one, which is faster from there on.
     """
+    if shape[-1] >= _LONG:
+        rows = math.prod(shape[:-1])
+        orders = [torch.randperm(shape[-1], device=device, generator=generator) for _ in range(rows)]
+        return torch.stack(orders).view(shape) if rows else torch.empty(shape, dtype=torch.long, device=device)
     low, high = 0x00800000, 0x7F800000  # the bits of the smallest normal float and of infinity
     bits = torch.randint(low, high, shape, dtype=torch.int32, device=device, generator=generator)
     return sorting.argsort(bits.view(torch.float32))[1] if math.prod(shape) else bits.long()
