@@ -1,8 +1,8 @@
-// Draws of exactly k units: systematic sampling and tree pivotal sampling, one draw after another.
+// Draws of exactly k units: systematic, tree pivotal and conditional Poisson sampling, one draw after another.
 //
-// Both read inclusion probabilities as they are given and normalise them on the way, π + π(1 − π)·share, so
+// The first two read inclusion probabilities as they are given and normalise them on the way, π + π(1 − π)·share, so
 // that they sum to k: see khot.designs.arguments.normalised. With an order they go through the units in it. What the
-// draws mean is said in khot/designs/systematic.py and khot/designs/pivotal_tree.py.
+// draws mean is said in khot/designs: systematic.py, pivotal_tree.py and symmetric_scan.py.
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -183,7 +183,66 @@ void pivotal_row(const real* probs, const int64_t* order, const double* u, real*
     }
 }
 
+// Row i of the table, of n + 1 rows, has e_0 … e_k of the first i weights.
+void polynomials(const double* weights, int64_t n, int64_t k, double* table) {
+    const int64_t width = k + 1;
+    table[0] = 1;
+    for (int64_t j = 1; j <= k; ++j) table[j] = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const double w = weights[i];
+        const double* before = table + i * width;
+        double* after = table + (i + 1) * width;
+        after[0] = 1;
+#pragma omp simd
+        for (int64_t j = 1; j <= k; ++j) after[j] = before[j] + w * before[j - 1];
+    }
+}
+
+// The last of j units out of the first so many is l with probability (e_j(l + 1) − e_j(l)) / e_j(all of them): the first
+// l with e_j(l + 1) above a uniform share of it. As symmetric_scan.py has it.
+void draw_subset(const double* table, int64_t n, int64_t k, const double* u, int64_t* out) {
+    const int64_t width = k + 1;
+    int64_t end = n;
+    for (int64_t j = k; j >= 1; --j) {
+        const double total = table[end * width + j], share = u[k - j] > 0x1p-54 ? u[k - j] : 0x1p-54;
+        double level = total * share;
+        if (!(level < total)) level = std::nextafter(total, 0.0);
+        int64_t low = 0, high = end - 1;
+        while (low < high) {
+            const int64_t middle = low + (high - low) / 2;
+            if (table[(middle + 1) * width + j] > level) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        out[j - 1] = low;
+        end = low;
+    }
+}
+
 }  // namespace
+
+bool subsets(const double* weights, const double* u, int64_t* indices, int64_t draws, int64_t rows, int64_t n, int64_t k,
+             int threads) {
+    std::atomic<bool> enough_memory{true};
+    parallel_ranges(useful_threads(rows * n * k, threads), rows, [&](int64_t begin, int64_t end) {
+        double* table = static_cast<double*>(std::malloc(sizeof(double) * size_t((n + 1) * (k + 1))));
+        if (table == nullptr) {
+            enough_memory = false;
+            return;
+        }
+        for (int64_t row = begin; row < end; ++row) {
+            polynomials(weights + row * n, n, k, table);
+            for (int64_t draw = 0; draw < draws; ++draw) {
+                const int64_t at = (draw * rows + row) * k;
+                draw_subset(table, n, k, u + at, indices + at);
+            }
+        }
+        std::free(table);
+    });
+    return enough_memory;
+}
 
 template <typename real>
 void systematic(const real* probs, const int64_t* order, const double* u, real* out, int64_t draws, int64_t rows, int64_t n,

@@ -72,4 +72,9 @@ template <typename real>
 bool pivotal(const real* probs, const int64_t* order, const double* u, int64_t uniforms, real* out, int64_t draws,
              int64_t rows, int64_t n, int64_t k, int threads);
 
+// k of n units, with probability proportional to the product of their weights, in increasing order; draws of each row.
+// 1 <= k <= n. False when there was not enough memory.
+bool subsets(const double* weights, const double* u, int64_t* indices, int64_t draws, int64_t rows, int64_t n, int64_t k,
+             int threads);
+
 }  // namespace khot

@@ -282,6 +282,30 @@ PyObject* pivotal(const char* name, PyObject* const* values, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
+PyObject* subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments("subsets", values, count, 8);
+    const double* weights = arguments.address<const double>();
+    const double* u = arguments.address<const double>();
+    int64_t* indices = arguments.address<int64_t>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 1, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 1, n < INT32_MAX ? n : INT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(n + 1, k + 1, sizeof(double));
+    arguments.check_extent(draws * rows, k, sizeof(double));
+    arguments.check_address("weights", weights, rows > 0);
+    arguments.check_address("u", u, draws * rows > 0);
+    arguments.check_address("indices", indices, draws * rows > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::subsets(weights, u, indices, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
 PyObject* isa_supported(PyObject*, PyObject*) {
@@ -330,6 +354,7 @@ PyMethodDef methods[] = {
     KHOT_BOTH(soft_rank_jacobian),
     KHOT_BOTH(systematic),
     KHOT_BOTH(pivotal),
+    {"subsets", KHOT_FASTCALL(subsets), METH_FASTCALL, nullptr},
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from khot.designs import symmetric_scan, symmetric_tree
+from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk, sigmoid_topk
 
 __all__ = ["FAR", "clamped", "draw", "inclusion", "joint_inclusion", "log_partition", "tilt"]
@@ -28,18 +29,19 @@ def tilt(theta: Tensor, k: int) -> Tensor:
     """t = θ + c in float64, ±inf where a unit is surely drawn or never, with the gradient of θ."""
     exact = theta.double()
     fixed = exact.detach()
-    y = sigmoid_topk(fixed, k)
+    # The precision of the scores will do: any c near the threshold is as good.
+    y = sigmoid_topk(theta.detach(), k).double()
     never, surely = fixed == -math.inf, fixed == math.inf
     settled = ((~never).sum(-1, keepdim=True) <= k) | (surely.sum(-1, keepdim=True) >= k)
-    spread = y * (1 - y)
-    widest, at = spread.max(-1, keepdim=True)
+    widest, at = (y * (1 - y)).max(-1, keepdim=True)
     reference, start = fixed.gather(-1, at), torch.logit(y.gather(-1, at))
-    # A row whose gates are all 0 or 1 but for rounding: the threshold is in the middle of its gap.
-    chosen = hard_topk(fixed, k) > 0
-    low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True)
-    high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True)
-    hard = widest < 1e-12
-    reference, start = torch.where(hard, low, reference), torch.where(hard, low / 2 - high / 2, start)
+    hard = widest < 1e-6
+    if not is_plain(hard) or bool(hard.any()):
+        # A row whose gates are all 0 or 1 but for rounding: the threshold is in the middle of its gap.
+        chosen = hard_topk(fixed, k) > 0
+        low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True)
+        high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True)
+        reference, start = torch.where(hard, low, reference), torch.where(hard, low / 2 - high / 2, start)
     reference, start = torch.where(settled, 0.0, reference), torch.where(settled, 0.0, start)
     t = (exact - reference) + start
     return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
@@ -110,6 +112,6 @@ def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator
         return torch.empty((*shape, k), dtype=torch.long, device=t.device)
     t = clamped(t)
     if _takes_scan(t, k):
-        return symmetric_scan.sample_from_tables(symmetric_scan.prefix_tables(t, k), sample_shape, generator)
+        return symmetric_scan.sample(t, k, sample_shape, generator)
     x = symmetric_tree.sample_from_tree(symmetric_tree.product_tree(t, k), k, sample_shape, generator)
     return x.nonzero()[:, -1].view(*shape, k)

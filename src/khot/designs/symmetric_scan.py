@@ -18,9 +18,10 @@ import math
 import torch
 from torch import Tensor
 
+from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 
-__all__ = ["fits", "log_polynomial", "prefix_tables", "sample_from_tables"]
+__all__ = ["fits", "log_polynomial", "sample"]
 
 _SAFE = 600.0  # exp of it is well within the range of float64
 
@@ -37,41 +38,40 @@ def log_polynomial(t: Tensor, k: int) -> Tensor:
     """log e_k(exp t) of each row, shape (…)."""
     if k == 0:
         return t.sum(-1) * 0
-    w = t.exp()
-    table = w.cumsum(-1)
-    for _ in range(k - 1):
-        table = (w * torch.nn.functional.pad(table[..., :-1], (1, 0))).cumsum(-1)
-    return table[..., -1].log()
+    return _prefix_tables(t.exp(), k)[-1][..., -1].log()
 
 
-def prefix_tables(t: Tensor, k: int) -> Tensor:
-    """Tables 1 … k, shape (k, …, n), entry i for the first i + 1 weights exp(t); without a graph."""
+def sample(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Increasing indices (*sample_shape, …, k), each set with probability ∝ the product of its weights exp(t)."""
     w = t.detach().exp()
-    tables = w.new_zeros((k, *w.shape[:-1], w.shape[-1] + 1))
-    term = w.clone()
-    for j in range(k):
-        if j:
-            torch.mul(w, tables[j - 1][..., :-1], out=term)
-        torch.cumsum(term, -1, out=tables[j][..., 1:])
-    return tables[..., 1:]
-
-
-def sample_from_tables(tables: Tensor, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    """Increasing indices (*sample_shape, …, k), each set with probability ∝ the product of its weights."""
-    k, n = tables.shape[0], tables.shape[-1]
-    batch = tables.shape[1:-1]
-    count = sample_shape.numel()
-    before = torch.full((*batch, count), n, dtype=torch.long, device=tables.device)  # draw from the first …
-    drawn: list[Tensor] = []
-    for j in range(k - 1, -1, -1):
-        table = tables[j]
-        total = table.gather(-1, before - 1)
-        u = torch.rand(before.shape, dtype=table.dtype, device=table.device, generator=generator)
-        # At u = 0 an impossible unit would do, and at total · u = total none is left.
-        level = torch.minimum(total * u.clamp_min(2.0**-54), torch.nextafter(total, torch.zeros_like(total)))
-        before = torch.searchsorted(table.contiguous(), level, right=True)
-        drawn.append(before)
-    indices = torch.stack(drawn[::-1], -1).view(*batch, *sample_shape, k)
-    return indices.movedim(
-        tuple(range(len(batch), len(batch) + len(sample_shape))), tuple(range(len(sample_shape)))
+    u = torch.rand(
+        (sample_shape.numel(), *w.shape[:-1], k), dtype=w.dtype, device=w.device, generator=generator
     )
+    if cpu.usable(w) and u.numel():
+        indices = cpu.subsets(w, u)
+    else:
+        indices = _from_tables(_prefix_tables(w, k), u.movedim(0, -2)).movedim(-2, 0)
+    return indices.reshape(*sample_shape, *w.shape[:-1], k)
+
+
+def _prefix_tables(w: Tensor, k: int) -> list[Tensor]:
+    """Tables 1 … k of shape (…, n), entry i for the first i + 1 weights."""
+    tables = [w.cumsum(-1)]
+    for _ in range(k - 1):
+        tables.append((w * torch.nn.functional.pad(tables[-1][..., :-1], (1, 0))).cumsum(-1))
+    return tables
+
+
+def _from_tables(tables: list[Tensor], u: Tensor) -> Tensor:
+    """Indices in the shape of u, (…, draws, k)."""
+    before = torch.full(u.shape[:-1], tables[0].shape[-1], dtype=torch.long, device=u.device)  # the first so many
+    drawn: list[Tensor] = []
+    for table, share in zip(reversed(tables), u.unbind(-1), strict=True):
+        total = table.gather(-1, before - 1)
+        # At u = 0 an impossible unit would do, and at total · u = total none is left.
+        level = torch.minimum(
+            total * share.clamp_min(2.0**-54), torch.nextafter(total, torch.zeros_like(total))
+        )
+        before = torch.searchsorted(table, level, right=True)
+        drawn.append(before)
+    return torch.stack(drawn[::-1], -1)

@@ -28,6 +28,7 @@ __all__ = [
     "pivotal",
     "soft_rank",
     "soft_rank_jacobian",
+    "subsets",
     "systematic",
     "usable",
 ]
@@ -410,6 +411,34 @@ def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Te
         torch.get_num_threads(),
     )
     return out
+
+
+def subsets(weights: Tensor, u: Tensor) -> Tensor:
+    """Draws of k of n units, with probability proportional to the product of their weights.
+
+    Args:
+        weights: float64, shape (..., n), not negative; sums of products of k of them must not overflow.
+        u: float64 in [0, 1), shape (draws, ..., k) with 1 ≤ k ≤ n.
+
+    Returns:
+        Increasing int64 indices, in the shape of u.
+    """
+    library = _library()
+    _check("weights", weights)
+    weights, u = _memory(weights), _memory(u)
+    n, k = weights.shape[-1], u.shape[-1]
+    indices = torch.empty(u.shape, dtype=torch.int64)
+    library.subsets(
+        weights.data_ptr(),
+        u.data_ptr(),
+        indices.data_ptr(),
+        u.shape[0],
+        weights.numel() // n,
+        n,
+        k,
+        torch.get_num_threads(),
+    )
+    return indices
 
 
 def _check(name: str, tensor: Tensor) -> None:

@@ -54,6 +54,7 @@ class Native(Protocol):
     systematic_f64: Callable[..., None]
     pivotal_f32: Callable[..., None]
     pivotal_f64: Callable[..., None]
+    subsets: Callable[..., None]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]
