@@ -1,7 +1,7 @@
 """Sides that draw k of n: a design made from inclusion probabilities, and one draw from it.
 
-The probabilities are sigmoid top-k of the case's scores, made once for each shape and k: what is measured is the check
-of the parameters and the draw. Conditional Poisson sampling starts from the scores themselves.
+The probabilities are sigmoid top-k of the case's scores, made once for each shape and k: what is measured is
+the check of the parameters and the draw. Conditional Poisson sampling starts from the scores themselves.
 """
 
 from __future__ import annotations

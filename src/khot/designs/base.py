@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -88,7 +88,7 @@ class KHotDistribution(Distribution):
 
     @functools.cached_property
     def _inclusion(self) -> Tensor:
-        """π in float64, with sum k; before anything is added up, since at n = 1e6 float32 sums are too coarse."""
+        """π in float64, with sum k: at n = 1e6 sums in float32 are too coarse."""
         with torch.enable_grad():
             return normalised(self._from_logits() if "logits" in self.__dict__ else self.probs, self.k)
 
@@ -205,7 +205,8 @@ class KHotDistribution(Distribution):
         """``value`` as booleans of the full shape."""
         if self._validate_args:
             self._validate_sample(value)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
+        full = self.batch_shape + self.event_shape
+        shape = torch.broadcast_shapes(value.shape, full)  # pyright: ignore[reportUnknownMemberType]
         return value.expand(shape) != 0
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
@@ -233,13 +234,15 @@ class KHotDistribution(Distribution):
         rows = rows.scatter_(-1, indices, 1.0).view(count, *(1 for _ in self.batch_shape), self.n)
         return rows.expand(count, *self.batch_shape, self.n) if expand else rows
 
-    def expand(self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None) -> Any:
+    def expand(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None
+    ) -> Any:
         """The same design for a larger batch.
 
         Args:
             batch_shape: the new one, to which the old one broadcasts.
         """
-        new = self._get_checked_instance(type(self), _instance)
+        new = cast("Any", self)._get_checked_instance(type(self), _instance)
         shape = (*batch_shape, self.n)
         new.k, new._dtype = self.k, self._dtype
         for name, value in self.__dict__.items():

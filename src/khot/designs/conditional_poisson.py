@@ -1,7 +1,8 @@
 """Conditional Poisson sampling: independent draws, given that there are k of them.
 
-Among all designs with the same inclusion probabilities it has the largest entropy. It is the exponential family of
-k-hot vectors, with softmax as its case k = 1. References: Hájek (1964); Chen, Dempster & Liu (1994).
+Among all designs with the same inclusion probabilities it has the largest entropy. It is the exponential
+family of k-hot vectors, with softmax as its case k = 1. References: Hájek (1964); Chen, Dempster & Liu
+(1994).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import register_kl
+from torch.distributions import register_kl  # pyright: ignore[reportUnknownVariableType]
 
 from khot.designs.base import KHotDistribution
 from khot.designs.natural_parameters import (
@@ -33,12 +34,13 @@ class ConditionalPoisson(KHotDistribution):
     r"""The k-hot distribution of maximum entropy; also under the name ``KHotCategorical``.
 
     .. math:: p(x) = \frac{\exp\langle\theta, x\rangle}{e_k(\exp\theta)}, \qquad
-        \pi = \nabla_\theta \log e_k(\exp\theta), \qquad \operatorname{Cov} = \nabla^2_\theta \log e_k(\exp\theta)
+        \pi = \nabla_\theta A, \qquad \operatorname{Cov} = \nabla^2_\theta A, \qquad
+        A = \log e_k(\exp\theta)
 
-    with the elementary symmetric polynomial e_k. Here ``logits`` are the natural parameters θ, so for k = 1 this
-    is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With ``probs`` the
-    θ that has those inclusion probabilities is solved for, with an implicit gradient, which takes a matrix of n × n;
-    gradients in ``probs`` are defined up to a constant, since their sum is fixed.
+    with the elementary symmetric polynomial e_k. Here ``logits`` are the natural parameters θ, so for k = 1
+    this is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With
+    ``probs`` the θ that has those inclusion probabilities is solved for, with an implicit gradient, which
+    takes a matrix of n × n; gradients in ``probs`` are defined up to a constant, since their sum is fixed.
 
     Args:
         k: how many units are drawn.
@@ -132,8 +134,8 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
 
     .. math:: x + \pi - \mathrm{stop}(\pi)
 
-    The values are the k-hot samples; the gradient is that of the mean, a first-order approximation of the true
-    gradient of an expectation, exact for functions that are linear in x.
+    The values are the k-hot samples; the gradient is that of the mean, a first-order approximation of the
+    true gradient of an expectation, exact for functions that are linear in x.
 
     Args:
         k: how many units are drawn.

@@ -54,8 +54,8 @@ def sample(
         design: ``conditional_poisson`` (the largest entropy), ``random_tree_pivotal``, ``tree_pivotal``,
             ``random_systematic`` or ``systematic``. ``auto`` is conditional Poisson where its table is small,
             n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for probs, and random tree pivotal beyond.
-        given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson scores
-            are its natural parameters; −inf is never drawn, +inf always. Probabilities sum to ``k``.
+        given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson
+            scores are its natural parameters; −inf is never drawn, +inf always. Probabilities sum to ``k``.
         sample_shape: how many draws, as a shape.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension of the n entries.

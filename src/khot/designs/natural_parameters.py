@@ -2,14 +2,20 @@ r"""Conditional Poisson sampling as a function of its natural parameters θ.
 
     p(s) = exp(Σ_{i∈s} θᵢ − A),   A = log Σ_s exp Σ_{i∈s} θᵢ = log e_k(exp θ),   π = ∇A,   Cov = ∇²A.
 
-θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k), t = θ + c: then
-the sums are of order one whatever θ was. Units with |t| beyond `FAR` are certain or impossible to e⁻²⁰⁰, and are
-computed as if they were at ±FAR; ``log_prob`` still takes their own θ.
+θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k), t = θ + c:
+then the sums are of order one whatever θ was. Units with |t| beyond `FAR` are certain or impossible to
+e⁻²⁰⁰, and are computed as if they were at ±FAR; ``log_prob`` still takes their own θ.
 """
+
+# torch.func has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -81,9 +87,13 @@ def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
     smaller, weights = _smaller(t, k)
     scan = _takes_scan(weights, smaller) if scan is None else scan
-    value, product = torch.func.vjp(lambda s: log_partition(s, k, scan), t)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownLambdaType]
-    pi: Tensor = product(torch.ones_like(value))[0]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return pi
+    value, product = _vjp(lambda s: log_partition(s, k, scan), t)
+    return product(torch.ones_like(value))[0]
+
+
+def _vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+    """Value and vector–Jacobian product; unlike torch.autograd.grad it can be nested under torch.func."""
+    return cast("tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]", torch.func.vjp(function, t))
 
 
 def joint_inclusion(t: Tensor, k: int) -> Tensor:
@@ -91,13 +101,13 @@ def joint_inclusion(t: Tensor, k: int) -> Tensor:
     n = t.shape[-1]
     smaller, weights = _smaller(t, k)
     scan = _takes_scan(weights, smaller)
-    pi, product = torch.func.vjp(lambda s: inclusion(s, k, scan), t)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownLambdaType]
+    pi, product = _vjp(lambda s: inclusion(s, k, scan), t)
     directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
     at_once = max(1, _ROWS_AT_ONCE // max(1, t.numel() * min(k + 1, _SCAN)))
-    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportUnknownLambdaType]
-    joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
+    joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
     same = torch.eye(n, dtype=torch.bool, device=t.device)
-    return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0))
 
 
 def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:

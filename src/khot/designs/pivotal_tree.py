@@ -1,16 +1,16 @@
 r"""The tree of pairwise duels behind tree pivotal sampling, in closed form.
 
-Over each node T of a balanced binary tree the expected count is :math:`\mu_T = f_T + \rho_T`, floor and fraction,
-and the drawn count is always :math:`f_T + z_T` with :math:`z_T \in \{0, 1\}`, :math:`P(z_T = 1) = \rho_T`. Below T, with
-a and b the fractions of its children and s = a + b:
+Over each node T of a balanced binary tree the expected count is :math:`\mu_T = f_T + \rho_T`, floor and
+fraction, and the drawn count is always :math:`f_T + z_T` with :math:`z_T \in \{0, 1\}`, :math:`P(z_T = 1) =
+\rho_T`. Below T, with a and b the fractions of its children and s = a + b:
 
     s < 1:  z = 0 → (0, 0);   z = 1 → one of the two children, the left with probability a/s
     s ≥ 1:  z = 1 → (1, 1);   z = 0 → one of the two children, the left with probability (1 − b)/(2 − s)
 
 so z is a Markov chain down the tree and everything about it is a sum over nodes.
 
-Rounding: fractions go up by ρ = s − [s ≥ 1] and floors are counted, never taken of a sum; the root starts with
-z = k − f, because ρ at the root is 0 or almost 1 as rounding has it.
+Rounding: fractions go up by ρ = s − [s ≥ 1] and floors are counted, never taken of a sum; the root starts
+with z = k − f, because ρ at the root is 0 or almost 1 as rounding has it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ __all__ = ["Level", "PivotalTree", "draw_all", "draw_paths", "duels", "pivotal_t
 class Level(NamedTuple):
     """The inner nodes of one level, shape (…, nodes).
 
-    ``left`` is the probability that the left child takes the one that only one can have, ``over`` whether s ≥ 1.
+    ``left`` is the probability that the left child takes the one that only one can have, ``over`` whether s
+    ≥ 1.
     """
 
     over: Tensor
@@ -103,8 +104,8 @@ def duels(u: Tensor) -> Callable[[Level], Tensor]:
 def draw_paths(tree: PivotalTree, k: int, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
     """Increasing indices (*shape, k): k paths down the tree, work O(k log n) a draw.
 
-    The paths through a node are neighbours, and know their rank among them; the decision of the node is that of
-    the first, so all of them follow it.
+    The paths through a node are neighbours, and know their rank among them; the decision of the node is that
+    of the first, so all of them follow it.
     """
     batch = tree.rho[0].shape[:-1]
     device = tree.rho[0].device

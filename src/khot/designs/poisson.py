@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -34,11 +34,11 @@ class Poisson(Distribution):
     Reference: Hájek (1964), Asymptotic Theory of Rejective Sampling.
     """
 
-    arg_constraints = {  # noqa: RUF012  # as in torch.distributions
+    arg_constraints = {  # noqa: RUF012  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
         "probs": constraints.independent(constraints.unit_interval, 1),
         "logits": constraints.real_vector,
     }
-    support = constraints.independent(constraints.boolean, 1)  # pyright: ignore[reportAssignmentType]
+    support = constraints.independent(constraints.boolean, 1)  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
     has_enumerate_support = True
 
     def __init__(
@@ -129,14 +129,16 @@ class Poisson(Distribution):
         rows = (bits & 1).to(self.probs).view(-1, *(1 for _ in self.batch_shape), n)
         return rows.expand(2**n, *self.batch_shape, n) if expand else rows
 
-    def expand(self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None) -> Any:
+    def expand(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None
+    ) -> Any:
         """The same design for a larger batch.
 
         Args:
             batch_shape: the new one, to which the old one broadcasts.
         """
-        new = self._get_checked_instance(Poisson, _instance)
-        new._each = self._each.expand(torch.Size((*batch_shape, *self.event_shape)))
+        new = cast("Any", self)._get_checked_instance(Poisson, _instance)
+        new._each = cast("Any", self._each).expand(torch.Size((*batch_shape, *self.event_shape)))
         Distribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new

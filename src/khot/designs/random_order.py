@@ -4,6 +4,10 @@ Their inclusion probabilities are those of the ordered design; everything else i
 the order, the ordered design has the closed forms.
 """
 
+# Tensor.split has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import math
@@ -61,13 +65,15 @@ class RandomOrder(KHotDistribution):
 def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """A uniformly random permutation in each row, int64.
 
-    Short rows are sorted by random normal floats of every size, made of two billion different words of random bits;
-    long ones are shuffled one by one, which is faster from there on.
+    Short rows are sorted by random normal floats of every size, made of two billion different words of
+    random bits; long ones are shuffled one by one, which is faster from there on.
     """
     if shape[-1] >= _LONG:
         rows = math.prod(shape[:-1])
         orders = [torch.randperm(shape[-1], device=device, generator=generator) for _ in range(rows)]
-        return torch.stack(orders).view(shape) if rows else torch.empty(shape, dtype=torch.long, device=device)
+        return (
+            torch.stack(orders).view(shape) if rows else torch.empty(shape, dtype=torch.long, device=device)
+        )
     low, high = 0x00800000, 0x7F800000  # the bits of the smallest normal float and of infinity
     bits = torch.randint(low, high, shape, dtype=torch.int32, device=device, generator=generator)
     return sorting.argsort(bits.view(torch.float32))[1] if math.prod(shape) else bits.long()

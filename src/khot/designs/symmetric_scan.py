@@ -4,11 +4,12 @@ With :math:`e_j(w_1 … w_i)` in row i of table j,
 
 .. math:: e_j(w_1 … w_i) = \sum_{l \le i} w_l\, e_{j-1}(w_1 … w_{l-1}),
 
-so table j is one cumulative sum of the products of weights and table j − 1. The l-th term, divided by the sum, is
-the probability that l is the last of j units drawn from the first i: sampling is a search in each table.
+so table j is one cumulative sum of the products of weights and table j − 1. The l-th term, divided by the
+sum, is the probability that l is the last of j units drawn from the first i: sampling is a search in each
+table.
 
-In linear space, for weights for which :math:`e_j \le (\sum w)^j / j!` stays in range; others take the product tree
-(`symmetric_tree.py`).
+In linear space, for weights for which :math:`e_j \le (\sum w)^j / j!` stays in range; others take the
+product tree (`symmetric_tree.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def log_polynomial(t: Tensor, k: int) -> Tensor:
 
 
 def sample(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    """Increasing indices (*sample_shape, …, k), each set with probability ∝ the product of its weights exp(t)."""
+    """Increasing indices (*sample_shape, …, k), each set with probability ∝ exp of the sum of its t."""
     w = t.detach().exp()
     u = torch.rand(
         (sample_shape.numel(), *w.shape[:-1], k), dtype=w.dtype, device=w.device, generator=generator
@@ -64,7 +65,9 @@ def _prefix_tables(w: Tensor, k: int) -> list[Tensor]:
 
 def _from_tables(tables: list[Tensor], u: Tensor) -> Tensor:
     """Indices in the shape of u, (…, draws, k)."""
-    before = torch.full(u.shape[:-1], tables[0].shape[-1], dtype=torch.long, device=u.device)  # the first so many
+    before = torch.full(
+        u.shape[:-1], tables[0].shape[-1], dtype=torch.long, device=u.device
+    )  # the first so many
     drawn: list[Tensor] = []
     for table, share in zip(reversed(tables), u.unbind(-1), strict=True):
         total = table.gather(-1, before - 1)

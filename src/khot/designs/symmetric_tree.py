@@ -5,6 +5,10 @@ independent gates, so the root's coefficient k is about 1/√(2πΣp(1 − p)) a
 down: a node's quota q is split with probability ∝ L[j] R[q − j]. Cost: O(n log² k) in log n steps.
 """
 
+# torch.fft has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
 from __future__ import annotations
 
 import torch
@@ -20,8 +24,8 @@ def product_tree(t: Tensor, k: int) -> list[Tensor]:
     n = t.shape[-1]
     leaves = 1 << max(0, n - 1).bit_length()
     fixed = t.detach()
-    # The gates are constants and the gradient goes through exp(t − stop t) alone: then every term of a derivative
-    # is positive, where differentiating 1 − p as well would cancel.
+    # The gates are constants and the gradient goes through exp(t − stop t) alone: then every term of a
+    # derivative is positive, where differentiating 1 − p as well would cancel.
     p = torch.sigmoid(fixed) * torch.exp(t - fixed)
     p = torch.nn.functional.pad(p, (0, leaves - n))
     q = torch.nn.functional.pad(torch.sigmoid(-fixed), (0, leaves - n), value=1.0)

@@ -3,8 +3,8 @@ r"""Systematic sampling: k points one unit apart, laid over the cumulative sums 
 With :math:`C_i = \pi_1 + … + \pi_i` and one uniform u, unit i is drawn when one of u, u + 1, … lies in
 :math:`[C_{i-1}, C_i)`. On a circle of length 1 each unit is an arc, and the draw is the set of arcs over u.
 
-Cost: one scan. Units with π = 1 are set aside before it and those with π = 0 have empty arcs, so rounding cannot
-lose the former nor draw the latter. Sums are taken in float64. Reference: Madow (1949).
+Cost: one scan. Units with π = 1 are set aside before it and those with π = 0 have empty arcs, so rounding
+cannot lose the former nor draw the latter. Sums are taken in float64. Reference: Madow (1949).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from khot.designs.base import KHotDistribution
 from khot.designs.with_phantom import phantom_indicator, phantom_probability
 from khot.kernels import cpu
+from khot.relaxations.special import xlogy
 
 __all__ = ["Systematic", "systematic_indices"]
 
@@ -103,7 +104,7 @@ class Systematic(KHotDistribution):
         lengths = self._breaks().diff(dim=-1)
         positive = lengths > 0
         return (
-            torch.where(positive, torch.special.entr(torch.where(positive, lengths, 1.0)), 0.0)
+            torch.where(positive, -xlogy(lengths, torch.where(positive, lengths, 1.0)), 0.0)
             .sum(-1)
             .to(self._dtype)
         )

@@ -17,6 +17,7 @@ from khot.designs.pivotal_tree import PivotalTree, draw_all, draw_paths, duels, 
 from khot.designs.random_order import RandomOrder
 from khot.designs.with_phantom import phantom_indicator, phantom_probability
 from khot.kernels import cpu
+from khot.relaxations.special import xlogy
 
 __all__ = ["RandomTreePivotal", "TreePivotal"]
 
@@ -28,8 +29,8 @@ class TreePivotal(KHotDistribution):
 
     .. math:: \Big| \sum_{i \in T} x_i - \sum_{i \in T} \pi_i \Big| < 1 \quad \text{for every node } T
 
-    so the draw is spread evenly over the order of the units. Inclusion probabilities are exact, covariances are
-    never positive, and a draw takes O(n) work in log n steps.
+    so the draw is spread evenly over the order of the units. Inclusion probabilities are exact, covariances
+    are never positive, and a draw takes O(n) work in log n steps.
 
     Args:
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
@@ -114,7 +115,7 @@ class TreePivotal(KHotDistribution):
             duel = torch.where(level.over, 1 - rho, rho)
             open_ = (level.left > 0) & (level.left < 1)
             left = torch.where(open_, level.left, 0.5)
-            each = torch.special.entr(left) + torch.special.entr(1 - left)
+            each = -xlogy(left, left) - xlogy(1 - left, 1 - left)
             total = total + torch.where(open_, duel * each, 0.0).sum(-1)
         return total.to(self._dtype)
 
@@ -131,7 +132,7 @@ class TreePivotal(KHotDistribution):
             zero = torch.zeros_like(s)
             neither, both = torch.where(level.over, zero, 1 - s), torch.where(level.over, s - 1, zero)
             only_left, only_right = torch.where(level.over, 1 - b, a), torch.where(level.over, 1 - a, b)
-            pair = torch.stack([neither, only_right, only_left, both], -1).unflatten(-1, (2, 2))
+            pair = torch.stack([neither, only_right, only_left, both], -1).view(*s.shape, 2, 2)
             left, right = given[..., 0::2, :, :], given[..., 1::2, :, :]
             across = left @ pair @ right.mT
             upper = torch.cat([joint[..., 0::2, :, :], across], -1)
@@ -167,8 +168,8 @@ class RandomTreePivotal(RandomOrder):
 
     .. math:: P(x_i = 1) = \pi_i \text{ exactly}
 
-    Close to the maximum of entropy, at any n and k, without a weight to solve for. Log-probability, entropy and
-    joint inclusion are sums over n! orders and are not given; given an order, they are those of
+    Close to the maximum of entropy, at any n and k, without a weight to solve for. Log-probability, entropy
+    and joint inclusion are sums over n! orders and are not given; given an order, they are those of
     ``TreePivotal(k, probs[..., order])``.
 
     Args:

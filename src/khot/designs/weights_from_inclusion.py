@@ -3,14 +3,18 @@ r"""The natural parameters of conditional Poisson sampling from wanted inclusion
 The fixed point of θ ← θ + logit π − logit π(θ), started at θ = logit π − π/max(V, 1), V = Σπ(1 − π), and
 accelerated by Anderson's method over the last five steps; if that does not converge, by halving each step.
 
-The gradient is implicit: dπ = Cov dθ on vectors with sum 0, so that of a loss is Cov⁺ times its gradient in θ.
-References: Chen, Dempster & Liu (1994) for the iteration; Anderson (1965).
+The gradient is implicit: dπ = Cov dθ on vectors with sum 0, so that of a loss is Cov⁺ times its gradient in
+θ. References: Chen, Dempster & Liu (1994) for the iteration; Anderson (1965).
 """
+
+# torch.linalg has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -35,8 +39,8 @@ def weights_from_inclusion(pi: Tensor, k: int) -> Tensor:
         inside = pi < 1
         return torch.where(inside, -torch.where(inside, 1 - pi, 1.0).log(), math.inf)
     inside = (pi > 0) & (pi < 1)
-    theta = _Solve.apply(torch.where(inside, pi, pi.detach()), k)
-    return torch.where(inside, theta, torch.where(pi > 0.5, math.inf, -math.inf))  # pyright: ignore[reportArgumentType]
+    theta = cast("Tensor", _Solve.apply(pi, k))
+    return torch.where(inside, theta, torch.where(pi > 0.5, math.inf, -math.inf))
 
 
 class _Solve(Function):

@@ -384,8 +384,8 @@ def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Te
     Args:
         probs: inclusion probabilities, float32 or float64, shape (..., n), with sum k up to rounding.
         k: how many units are drawn.
-        u: float64 in [0, 1), shape (draws, ..., leaves − 1), for the inner nodes of a heap whose leaves are n rounded
-            up to a power of two.
+        u: float64 in [0, 1), shape (draws, ..., leaves − 1), for the inner nodes of a heap whose leaves are
+            n rounded up to a power of two.
         order: int64 permutations, shape (draws, ..., n), in which the units are put below the tree.
 
     Returns:

@@ -20,7 +20,9 @@ def both(monkeypatch, call):
 
 
 @pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (3, 2), (17, 5), (100, 99), (1000, 300), (1025, 1), (3000, 70)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (2, 1), (3, 2), (17, 5), (100, 99), (1000, 300), (1025, 1), (3000, 70)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_same_draws(monkeypatch, design, n, k, dtype):
     pi = torch.stack([probabilities(n, k, seed, spread) for seed, spread in ((0, 1.0), (1, 4.0))]).to(dtype)
@@ -33,7 +35,9 @@ def test_the_same_draws(monkeypatch, design, n, k, dtype):
         assert torch.equal(compiled, portable)
 
 
-@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 1), (100, 40), (1024, 500), (1025, 700), (5000, 4999), (70_000, 9)])
+@pytest.mark.parametrize(
+    ("n", "k"), [(2, 1), (3, 1), (100, 40), (1024, 500), (1025, 700), (5000, 4999), (70_000, 9)]
+)
 def test_the_tree_in_blocks_is_the_whole_tree(n, k):
     """The kernel against draws level by level, from the same uniform variables."""
     pi = probabilities(n, k)
