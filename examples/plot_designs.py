@@ -2,10 +2,10 @@
 One π, five designs
 ===================
 
-Designs with the same inclusion probabilities draw different sets. Shown is the covariance of each pair of units,
-:math:`\\pi_{ij} - \\pi_i \\pi_j`, and the entropy of each design. Systematic sampling has pairs that always come
-together (red); tree pivotal sampling keeps neighbours apart; conditional Poisson sampling has the largest entropy. The two
-designs in random order have no closed form: theirs are from 200000 draws.
+Designs with the same inclusion probabilities draw different sets. Shown is the covariance of each pair of
+units, :math:`\\pi_{ij} - \\pi_i \\pi_j`, and the entropy of each design. Systematic sampling has pairs that
+attract each other (red); tree pivotal sampling keeps neighbours apart; conditional Poisson sampling has the
+largest entropy. The two designs in random order have no closed form: theirs are from 200000 draws.
 """
 
 import matplotlib.pyplot as plt

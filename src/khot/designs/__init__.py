@@ -1,10 +1,10 @@
 """Sampling exactly k of n units with given inclusion probabilities.
 
 A *design* is a distribution over subsets of k of n units. What is asked of it are the inclusion probabilities
-πᵢ = P(unit i is drawn), which sum to k and lie in [0, 1]: E[x] = π for the k-hot vector x of the draw. With one
-unit to draw that is all there is, and every design is ``OneHotCategorical(probs=π)``. For more many designs have
-the same π and differ in which units come together (``joint_inclusion``), in how many sets are possible
-(``entropy``), and in what they cost.
+πᵢ = P(unit i is drawn), which sum to k and lie in [0, 1]: E[x] = π for the k-hot vector x of the draw. With
+one unit to draw that is all there is, and every design is ``OneHotCategorical(probs=π)``. For more many
+designs have the same π and differ in which units come together (``joint_inclusion``), in how many sets are
+possible (``entropy``), and in what they cost.
 
 ==================  =======================  ===================================  ================
 design              log_prob, entropy, π_ij  draws                                cost
@@ -17,10 +17,10 @@ RandomSystematic    given the order          systematic, shuffled before        
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
-All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``logits``. Logits
-are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural parameters, as
-in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and ``KHotCategoricalStraightThrough`` the one
-with gradients through samples. ``khot.sample`` draws in one call.
+All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``logits``.
+Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural
+parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and
+``KHotCategoricalStraightThrough`` the one with gradients through samples. ``khot.sample`` draws in one call.
 """
 
 from khot.designs.base import KHotDistribution

@@ -206,7 +206,7 @@ class KHotDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         full = self.batch_shape + self.event_shape
-        shape = torch.broadcast_shapes(value.shape, full)  # pyright: ignore[reportUnknownMemberType]
+        shape: torch.Size = cast("Any", torch).broadcast_shapes(value.shape, full)
         return value.expand(shape) != 0
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
