@@ -26,8 +26,8 @@ DESIGNS: dict[str, type[KHotDistribution]] = {
 }
 """The designs of ``khot.sample`` by name."""
 
-# Up to this n·min(k, n − k) a row, conditional Poisson sampling costs at most a few times what
-# random tree pivotal sampling does; the solve for weights from probs takes about ten tables.
+# Up to this n·min(k, n − k) a draw from scores takes milliseconds, mostly near what random tree pivotal
+# sampling takes. From probs the weights are solved for first, which takes some 10 to 100 ms.
 _SMALL = {"scores": 1_000_000, "probs": 100_000}
 
 
