@@ -18,7 +18,7 @@ static int64_t passed(const real* probs, const uint64_t* sums, int64_t count, in
     for (int64_t i = 0; i < count; ++i) {
         const int64_t hit = int64_t(sums[i + 1] >> shift) - int64_t(sums[i] >> shift);
         drawn += hit;
-        out[i] = real(double(int(hit))) + (probs[i] >= 1 ? real(1) : real(0));
+        out[i] = real(int32_t(hit)) + (probs[i] >= 1 ? real(1) : real(0));
     }
     return drawn;
 }

@@ -1,7 +1,7 @@
 """Conditional Poisson sampling the usual way: a table in log space, one unit after another.
 
-Vectorised over the batch, as published samplers of k-subsets are. The baseline of the suite
-`conditional_poisson`.
+Vectorised over the batch, as published samplers of k-subsets are. What conditional
+Poisson sampling is compared with in the suite `conditional_poisson`.
 """
 
 from __future__ import annotations

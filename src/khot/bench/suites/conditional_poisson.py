@@ -9,9 +9,9 @@ __all__ = ["SUITE"]
 
 SUITE = Suite(
     name="conditional_poisson",
-    title="conditional Poisson: running time of table and draw as a multiple of a log-space table",
-    baseline="khot.bench.sampling:log_space",
-    sides=("khot.bench.sampling:conditional_poisson",),
+    title="conditional Poisson: running time of table and draw as a multiple of torch.softmax",
+    baseline="khot.bench.sides:softmax",  # which has a gradient, as a baseline must
+    sides=("khot.bench.sampling:conditional_poisson", "khot.bench.sampling:log_space"),
     peers=(),
     cases=(
         Case("1024×1000", (1024, 1000), 10),
