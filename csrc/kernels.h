@@ -61,4 +61,20 @@ void soft_rank_jacobian(const real* grad, const int64_t* order, const real* temp
 template <typename real>
 bool argsort(const real* x, bool descending, real* values, int64_t* indices, int64_t rows, int64_t n, int threads);
 
+// See designs.cpp. Rows of probs are drawn from in turn, draws times; order may be null, else it has n indices for each
+// draw of each row. k is between 0 and n.
+template <typename real>
+void systematic(const real* probs, const int64_t* order, const double* u, real* out, int64_t draws, int64_t rows, int64_t n,
+                int64_t k, int threads);
+
+// Each draw has that many uniforms: one less than the next power of two from n on. False when there was not enough memory.
+template <typename real>
+bool pivotal(const real* probs, const int64_t* order, const double* u, int64_t uniforms, real* out, int64_t draws,
+             int64_t rows, int64_t n, int64_t k, int threads);
+
+// k of n units, with probability proportional to the product of their weights, in increasing order; draws of each row.
+// 1 <= k <= n. False when there was not enough memory.
+bool subsets(const double* weights, const double* u, int64_t* indices, int64_t draws, int64_t rows, int64_t n, int64_t k,
+             int threads);
+
 }  // namespace khot

@@ -32,11 +32,15 @@ Ranks
     rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
                             sound bounds when scores are only known to lie in intervals
 
+Sampling
+    sample                  exactly k of n, with given scores or inclusion probabilities
+
 Modules and packages
     khot.nn                 one thin ``torch.nn.Module`` per operator
     khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
     khot.metrics            how good a soft selection is, against the exact one
     khot.schedules          temperatures that fall while training
+    khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
     khot.testing            the contract any operator must pass, for your own operators too
@@ -45,7 +49,8 @@ Modules and packages
 
 from importlib.metadata import PackageNotFoundError, version
 
-from khot import constraints, estimators, losses, metrics, nn, schedules
+from khot import constraints, designs, estimators, losses, metrics, nn, schedules
+from khot.designs import sample
 from khot.relaxations import (
     calibrate_temperature,
     cdf_topk,
@@ -92,6 +97,7 @@ __all__ = [
     "cdf_topk",
     "constraints",
     "delta_bounds",
+    "designs",
     "estimators",
     "gumbel_topk",
     "hard_topk",
@@ -110,6 +116,7 @@ __all__ = [
     "pairwise_topk",
     "perturbed_topk",
     "rank_bounds",
+    "sample",
     "schedules",
     "select",
     "sigmoid_topk",

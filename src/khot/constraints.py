@@ -1,16 +1,19 @@
 """Constraints of k-hot quantities, in the conventions of ``torch.distributions.constraints``.
 
 ``capped_simplex(k)`` is where inclusion probabilities live: [0, 1]ⁿ with sum k.
-``k_hot(k)`` are its corners: zeros and ones, k of them ones.
+``k_hot(k)`` are its corners: zeros and ones, k of them ones. ``rounded_k_hot(k)`` are the vectors that
+designs draw for a k that is not whole: ⌊k⌋ or ⌈k⌉ ones.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-__all__ = ["capped_simplex", "k_hot"]
+__all__ = ["capped_simplex", "k_hot", "rounded_k_hot"]
 
 # How far Σy may stray from k, relative to max(k, 1): the accuracy the operators promise.
 _SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
@@ -76,6 +79,36 @@ class k_hot(Constraint):
     def __repr__(self) -> str:
         """Show k."""
         return f"k_hot(k={self.k})"
+
+
+class rounded_k_hot(Constraint):
+    """Vectors of zeros and ones with ⌊k⌋ or ⌈k⌉ ones.
+
+    Args:
+        k: their mean number; any number.
+
+    Example:
+        >>> rounded_k_hot(1.5).check(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
+        tensor([ True,  True, False])
+    """
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, k: float) -> None:
+        self.k = k
+        _checked(k, "rounded_k_hot")
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        """Whether each row of ``value`` is such a vector."""
+        binary = ((value == 0) | (value == 1)).all(-1)
+        ones = (value != 0).sum(-1)
+        return binary & (ones >= math.floor(self.k)) & (ones <= math.ceil(self.k))
+
+    def __repr__(self) -> str:
+        """Show k."""
+        return f"rounded_k_hot(k={self.k})"
 
 
 def _checked(k: float | Tensor, name: str) -> float | Tensor:

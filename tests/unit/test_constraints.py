@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import khot
-from khot.constraints import capped_simplex, k_hot
+from khot.constraints import capped_simplex, k_hot, rounded_k_hot
 
 
 def test_capped_simplex_row_by_row():
@@ -83,3 +83,14 @@ def test_bad_budgets(constraint, k):
 def test_k_hot_needs_an_integer():
     with pytest.raises(ValueError, match=r"k_hot: k must be an integer, got 1.5"):
         k_hot(1.5)
+
+
+def test_rounded_k_hot():
+    rows = torch.tensor([[0.0, 0, 0], [1, 0, 0], [1, 0, 1], [1, 1, 1], [0.5, 0.5, 0.5]])
+    assert rounded_k_hot(1.5).check(rows).tolist() == [False, True, True, False, False]
+    assert rounded_k_hot(2).check(rows).tolist() == [False, False, True, False, False]
+    assert rounded_k_hot(1.5).is_discrete
+    assert rounded_k_hot(1.5).event_dim == 1
+    assert repr(rounded_k_hot(1.5)) == "rounded_k_hot(k=1.5)"
+    with pytest.raises(ValueError, match="rounded_k_hot: k must be finite and not negative, got -1"):
+        rounded_k_hot(-1)

@@ -12,13 +12,13 @@ from khot.relaxations import registry
 
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (khot, khot.constraints, khot.estimators, khot.metrics, khot.nn)
+    for module in (khot, khot.constraints, khot.designs, khot.estimators, khot.metrics, khot.nn)
     for name in module.__all__
     if callable(getattr(module, name))
 }
 MODULES = sorted(
     found.name
-    for package in (khot.estimators, khot.losses, khot.nn, khot.relaxations, khot.testing)
+    for package in (khot.designs, khot.estimators, khot.losses, khot.nn, khot.relaxations, khot.testing)
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
 )
 

@@ -23,7 +23,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 5
+ABI = 6
 
 
 class Native(Protocol):
@@ -50,6 +50,11 @@ class Native(Protocol):
     soft_rank_f64: Callable[..., None]
     soft_rank_jacobian_f32: Callable[..., None]
     soft_rank_jacobian_f64: Callable[..., None]
+    systematic_f32: Callable[..., None]
+    systematic_f64: Callable[..., None]
+    pivotal_f32: Callable[..., None]
+    pivotal_f64: Callable[..., None]
+    subsets: Callable[..., None]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]

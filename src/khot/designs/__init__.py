@@ -1,0 +1,49 @@
+"""Sampling exactly k of n units with given inclusion probabilities.
+
+A *design* is a distribution over subsets of k of n units. What is asked of it are the inclusion probabilities
+πᵢ = P(unit i is drawn), which sum to k and lie in [0, 1]: E[x] = π for the k-hot vector x of the draw. With
+one unit to draw that is all there is, and every design is ``OneHotCategorical(probs=π)``. For more many
+designs have the same π and differ in which units come together (``joint_inclusion``), in how many sets are
+possible (``entropy``), and in what they cost.
+
+==================  =======================  ===================================  ================
+design              log_prob, entropy, π_ij  draws                                cost
+==================  =======================  ===================================  ================
+ConditionalPoisson  yes                      maximum entropy; exponential family  n·k, or n·log²k
+TreePivotal         yes                      even over the order of the units     n, or k·log n
+RandomTreePivotal   given the order          near the maximum of entropy          n and a shuffle
+Systematic          yes                      at most n sets; units attract        one scan
+RandomSystematic    given the order          systematic, shuffled before          n and a shuffle
+Poisson             yes                      a random number, not exactly k       n
+==================  =======================  ===================================  ================
+
+All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``logits``.
+Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural
+parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and
+``KHotCategoricalStraightThrough`` the one with gradients through samples. ``khot.sample`` draws in one call.
+"""
+
+from khot.designs.base import KHotDistribution
+from khot.designs.conditional_poisson import (
+    ConditionalPoisson,
+    KHotCategorical,
+    KHotCategoricalStraightThrough,
+)
+from khot.designs.facade import sample
+from khot.designs.poisson import Poisson
+from khot.designs.random_systematic import RandomSystematic
+from khot.designs.systematic import Systematic
+from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
+
+__all__ = [
+    "ConditionalPoisson",
+    "KHotCategorical",
+    "KHotCategoricalStraightThrough",
+    "KHotDistribution",
+    "Poisson",
+    "RandomSystematic",
+    "RandomTreePivotal",
+    "Systematic",
+    "TreePivotal",
+    "sample",
+]

@@ -1,0 +1,98 @@
+"""The parameters of a design: checked, brought to float64, and made to sum to k exactly.
+
+``validate_args=False`` skips what has to look at values, as everywhere in ``torch.distributions``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+__all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", "normalised", "validates"]
+
+# How far Σπ may be from k, relative to max(k, 1): the rounding of that dtype. As in khot.constraints.
+_SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+
+
+def validates(validate_args: bool | None) -> bool:
+    """Whether values are to be checked: torch's own default where nothing is said."""
+    return bool(Distribution._validate_args) if validate_args is None else validate_args  # pyright: ignore[reportPrivateUsage]
+
+
+def check_one_of(name: str, probs: Tensor | None, logits: Tensor | None) -> Tensor:
+    """The one parameter that is given, floating-point and at least a vector."""
+    if (probs is None) == (logits is None):
+        raise ValueError(
+            f"{name}: give one of probs and logits, got {'neither' if probs is None else 'both'}"
+        )
+    argument = "probs" if logits is None else "logits"
+    given = probs if logits is None else logits
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(given).__name__}")
+    if not given.is_floating_point():
+        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {given.dtype}")
+    if given.dim() == 0 or given.shape[-1] == 0:
+        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(given.shape)}")
+    return given
+
+
+def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
+    """k, if 0 ≤ k ≤ n, and an integer where it has to be one."""
+    if isinstance(k, bool) or not isinstance(k, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be a number, got {type(k).__name__}")
+    if not 0 <= k <= n:
+        raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")
+    if k == int(k):
+        return int(k)
+    if whole:
+        raise ValueError(
+            f"{name}: k must be an integer, got k = {k}; Systematic and TreePivotal take any number"
+        )
+    return float(k)
+
+
+def check_scores(name: str, logits: Tensor, k: float) -> None:
+    """Raise for NaN, for more than k entries at +inf, and for fewer than k above −inf."""
+    if bool(logits.isnan().any()):
+        raise ValueError(f"{name}: logits must not be NaN")
+    certain = int((logits == math.inf).sum(-1).max()) if logits.numel() else 0
+    if certain > k:
+        raise ValueError(f"{name}: logits must have at most k = {k} entries at +inf, got {certain}")
+    allowed = int((logits > -math.inf).sum(-1).min()) if logits.numel() else k
+    if allowed < k:
+        raise ValueError(f"{name}: logits must have at least k = {k} entries above -inf, got {allowed}")
+
+
+def check_probabilities(name: str, probs: Tensor, k: float) -> None:
+    """Raise unless all lie in [0, 1] and each row sums to k, up to the rounding of its dtype."""
+    if probs.numel() == 0:
+        return
+    low, high = probs.detach().aminmax()
+    if not (low >= 0 and high <= 1):
+        raise ValueError(f"{name}: probs must lie in [0, 1], got values in [{low:g}, {high:g}]")
+    tolerance = min(_SUM_TOLERANCE[probs.dtype] * max(k, 1.0), 0.5)
+    # In float32 at least: torch adds in blocks, so the error of the sum is far below the tolerance.
+    precision = torch.float64 if probs.dtype == torch.float64 else torch.float32
+    missing = (k - probs.detach().sum(-1, dtype=precision).double()).flatten()
+    worst = missing[missing.abs().argmax()].item()
+    if not abs(worst) <= tolerance:
+        raise ValueError(
+            f"{name}: probs must sum to k = {k} to within {tolerance:.1g}, got the sum {k - worst:.9g}"
+        )
+
+
+def normalised(probs: Tensor, k: float) -> Tensor:
+    r"""Inclusion probabilities in float64 whose sum is k to the rounding of float64.
+
+    What the rounding of a narrower type took from the sum is given back where there is room for it,
+    :math:`\pi_i + \pi_i(1 - \pi_i)\,(k - \sum\pi)/\sum\pi(1 - \pi)`, which leaves 0 and 1 what they are.
+    """
+    exact = probs.double()
+    room = exact * (1 - exact)
+    total = room.sum(-1, keepdim=True)
+    missing = k - exact.sum(-1, keepdim=True)
+    share = torch.where(total > 0, missing / total.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+    return exact + room * share.clamp(-1, 1)

@@ -1,0 +1,127 @@
+r"""Conditional Poisson sampling as a function of its natural parameters θ.
+
+    p(s) = exp(Σ_{i∈s} θᵢ − A),   A = log Σ_s exp Σ_{i∈s} θᵢ = log e_k(exp θ),   π = ∇A,   Cov = ∇²A.
+
+θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k), t = θ + c:
+then the sums are of order one whatever θ was. Units with |t| beyond `FAR` are certain or impossible to
+e⁻²⁰⁰, and are computed as if they were at ±FAR; ``log_prob`` still takes their own θ.
+"""
+
+# torch.func has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from khot.designs import symmetric_scan, symmetric_tree
+from khot.kernels.availability import is_plain
+from khot.relaxations import hard_topk, sigmoid_topk
+
+__all__ = ["FAR", "clamped", "draw", "inclusion", "joint_inclusion", "log_partition", "tilt"]
+
+FAR = 200.0
+_SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
+_ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
+
+
+def tilt(theta: Tensor, k: int) -> Tensor:
+    """t = θ + c in float64, ±inf where a unit is surely drawn or never, with the gradient of θ."""
+    exact = theta.double()
+    fixed = exact.detach()
+    # The precision of the scores will do: any c near the threshold is as good.
+    y = sigmoid_topk(theta.detach(), k).double()
+    never, surely = fixed == -math.inf, fixed == math.inf
+    settled = ((~never).sum(-1, keepdim=True) <= k) | (surely.sum(-1, keepdim=True) >= k)
+    widest, at = (y * (1 - y)).max(-1, keepdim=True)
+    reference, start = fixed.gather(-1, at), torch.logit(y.gather(-1, at))
+    hard = widest < 1e-6
+    if not is_plain(hard) or bool(hard.any()):
+        # A row whose gates are all 0 or 1 but for rounding: the threshold is in the middle of its gap.
+        chosen = hard_topk(fixed, k) > 0
+        low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True)
+        high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True)
+        reference, start = torch.where(hard, low, reference), torch.where(hard, low / 2 - high / 2, start)
+    reference, start = torch.where(settled, 0.0, reference), torch.where(settled, 0.0, start)
+    t = (exact - reference) + start
+    return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
+
+
+def clamped(t: Tensor) -> Tensor:
+    """t within ±FAR, where what was beyond has no gradient."""
+    far = t.abs() > FAR
+    return torch.where(far, FAR * t.detach().sign(), torch.where(far, 0.0, t))
+
+
+def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
+    """log e_k(exp t) for clamped t; by the complement if that is smaller.
+
+    Args:
+        t: float64 (…, n).
+        k: the degree.
+        scan: whether to take the scan, if that has been found out already.
+    """
+    smaller, weights = _smaller(t, k)
+    scan = _takes_scan(weights, smaller) if scan is None else scan
+    value = (symmetric_scan if scan else symmetric_tree).log_polynomial(weights, smaller)
+    return value if smaller == k else t.sum(-1) + value
+
+
+def _smaller(t: Tensor, k: int) -> tuple[int, Tensor]:
+    """To draw k by t is to leave out n − k by −t: whichever is fewer."""
+    n = t.shape[-1]
+    return (k, t) if 2 * k <= n else (n - k, -t)
+
+
+def _takes_scan(t: Tensor, k: int) -> bool:
+    return k == 0 or (k <= _SCAN and symmetric_scan.fits(t, k))
+
+
+def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
+    """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
+    smaller, weights = _smaller(t, k)
+    scan = _takes_scan(weights, smaller) if scan is None else scan
+    value, product = _vjp(lambda s: log_partition(s, k, scan), t)
+    return product(torch.ones_like(value))[0]
+
+
+def _vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+    """Value and vector–Jacobian product; unlike torch.autograd.grad it can be nested under torch.func."""
+    return cast("tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]", torch.func.vjp(function, t))
+
+
+def joint_inclusion(t: Tensor, k: int) -> Tensor:
+    """P(xᵢ = xⱼ = 1) = ∂πᵢ/∂tⱼ + πᵢπⱼ, shape (…, n, n), with π on the diagonal."""
+    n = t.shape[-1]
+    smaller, weights = _smaller(t, k)
+    scan = _takes_scan(weights, smaller)
+    pi, product = _vjp(lambda s: inclusion(s, k, scan), t)
+    directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
+    at_once = max(1, _ROWS_AT_ONCE // max(1, t.numel() * min(k + 1, _SCAN)))
+    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
+    joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
+    same = torch.eye(n, dtype=torch.bool, device=t.device)
+    return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0))
+
+
+def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Increasing indices (*sample_shape, …, k) for t as `tilt` gives it."""
+    n = t.shape[-1]
+    shape = (*sample_shape, *t.shape[:-1])
+    if 2 * k > n:
+        others = draw(-t, n - k, sample_shape, generator)
+        x = torch.ones((*shape, n), dtype=torch.bool, device=t.device).scatter_(-1, others, False)
+        return x.nonzero()[:, -1].view(*shape, k)
+    if k == 0 or 0 in shape:
+        return torch.empty((*shape, k), dtype=torch.long, device=t.device)
+    t = clamped(t)
+    if _takes_scan(t, k):
+        return symmetric_scan.sample(t, k, sample_shape, generator)
+    x = symmetric_tree.sample_from_tree(symmetric_tree.product_tree(t, k), k, sample_shape, generator)
+    return x.nonzero()[:, -1].view(*shape, k)

@@ -1,0 +1,133 @@
+r"""The tree of pairwise duels behind tree pivotal sampling, in closed form.
+
+Over each node T of a balanced binary tree the expected count is :math:`\mu_T = f_T + \rho_T`, floor and
+fraction, and the drawn count is always :math:`f_T + z_T` with :math:`z_T \in \{0, 1\}`, :math:`P(z_T = 1) =
+\rho_T`. Below T, with a and b the fractions of its children and s = a + b:
+
+    s < 1:  z = 0 → (0, 0);   z = 1 → one of the two children, the left with probability a/s
+    s ≥ 1:  z = 1 → (1, 1);   z = 0 → one of the two children, the left with probability (1 − b)/(2 − s)
+
+so z is a Markov chain down the tree and everything about it is a sum over nodes.
+
+Rounding: fractions go up by ρ = s − [s ≥ 1] and floors are counted, never taken of a sum; the root starts
+with z = k − f, because ρ at the root is 0 or almost 1 as rounding has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Level", "PivotalTree", "draw_all", "draw_paths", "duels", "pivotal_tree", "uniforms"]
+
+
+class Level(NamedTuple):
+    """The inner nodes of one level, shape (…, nodes).
+
+    ``left`` is the probability that the left child takes the one that only one can have, ``over`` whether s
+    ≥ 1.
+    """
+
+    over: Tensor
+    left: Tensor
+
+
+class PivotalTree(NamedTuple):
+    """Fractions and floors of all levels, leaves first, and the inner nodes of each level above them."""
+
+    rho: list[Tensor]
+    floor: list[Tensor]
+    levels: list[Level]
+
+
+def pivotal_tree(inclusion: Tensor) -> PivotalTree:
+    """Build the tree over float64 probabilities (…, n); the leaves are padded to a power of two."""
+    n = inclusion.shape[-1]
+    leaves = 1 << max(0, n - 1).bit_length()
+    certain = inclusion >= 1
+    rho = [torch.nn.functional.pad(torch.where(certain, 0.0, inclusion), (0, leaves - n))]
+    floor = [torch.nn.functional.pad(certain.int(), (0, leaves - n))]
+    levels: list[Level] = []
+    while rho[-1].shape[-1] > 1:
+        a, b = _children(rho[-1])
+        s = a + b
+        over = s >= 1
+        # Where s = 0 or s = 2 there is nothing to share, and any denominator will do.
+        chance = torch.where(over, 1 - b, a) / torch.where(over, 2 - s, torch.where(s > 0, s, 1.0))
+        levels.append(Level(over, chance))
+        rho.append(s - over.to(s.dtype))
+        left, right = _children(floor[-1])
+        floor.append(left + right + over.int())
+    return PivotalTree(rho, floor, levels)
+
+
+def _children(nodes: Tensor) -> tuple[Tensor, Tensor]:
+    return nodes[..., 0::2], nodes[..., 1::2]
+
+
+def draw_all(tree: PivotalTree, k: int, shape: torch.Size, decide: Callable[[Level], Tensor]) -> Tensor:
+    """Booleans (*shape, leaves): all nodes of a level at a time, work O(n) a draw.
+
+    Args:
+        tree: over the units.
+        k: how many are drawn.
+        shape: of the draws; it ends with the batch of the tree.
+        decide: whether the left child wins, at each node of a level.
+    """
+    z = (k - tree.floor[-1] > 0).expand(*shape, 1)
+    for level in reversed(tree.levels):
+        left = decide(level)
+        one, both = z ^ level.over, z & level.over
+        z = torch.stack([both | (one & left), both | (one & ~left)], -1).flatten(-2)
+    return z | (tree.floor[0] > 0)
+
+
+def uniforms(shape: torch.Size, n: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """A uniform variable for each inner node of a tree over n units, the root first, level by level."""
+    inner = (1 << max(0, n - 1).bit_length()) - 1
+    return torch.rand((*shape, inner), dtype=torch.float64, device=device, generator=generator)
+
+
+def duels(u: Tensor) -> Callable[[Level], Tensor]:
+    """The outcomes that uniform variables give, for `draw_all`."""
+
+    def decide(level: Level) -> Tensor:
+        nodes = level.over.shape[-1]
+        return u[..., nodes - 1 : 2 * nodes - 1] < level.left
+
+    return decide
+
+
+def draw_paths(tree: PivotalTree, k: int, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Increasing indices (*shape, k): k paths down the tree, work O(k log n) a draw.
+
+    The paths through a node are neighbours, and know their rank among them; the decision of the node is that
+    of the first, so all of them follow it.
+    """
+    batch = tree.rho[0].shape[:-1]
+    device = tree.rho[0].device
+    slot = torch.arange(k, device=device).expand(*shape, k)
+    node = torch.zeros_like(slot)
+    rank = slot
+    z = (k - tree.floor[-1] > 0).expand(*shape, k)
+
+    def at(values: Tensor, nodes: Tensor) -> Tensor:
+        """Values (*batch, nodes) at (*sample, *batch, k)."""
+        return values.expand(*shape[: len(shape) - len(batch)], *values.shape).gather(-1, nodes)
+
+    for depth in range(len(tree.levels) - 1, -1, -1):
+        level = tree.levels[depth]
+        u = torch.rand((*shape, k), dtype=torch.float64, device=device, generator=generator)
+        left = u.gather(-1, slot - rank) < at(level.left, node)
+        over = at(level.over, node)
+        one, both = z ^ over, z & over
+        z_left, z_right = both | (one & left), both | (one & ~left)
+        on_left = at(tree.floor[depth], 2 * node) + z_left.int()
+        goes_left = rank < on_left
+        node = torch.where(goes_left, 2 * node, 2 * node + 1)
+        rank = torch.where(goes_left, rank, rank - on_left)
+        z = torch.where(goes_left, z_left, z_right)
+    return node

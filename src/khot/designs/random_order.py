@@ -1,0 +1,79 @@
+"""Designs that put the units in a fresh random order before each draw.
+
+Their inclusion probabilities are those of the ordered design; everything else is a mean over n! orders. Given
+the order, the ordered design has the closed forms.
+"""
+
+# Tensor.split has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+from khot.kernels import sorting
+
+__all__ = ["RandomOrder", "random_order"]
+
+# Entries of orders that are in memory at a time: 1024 draws at n = 1e6 would take 8 GB at once.
+_AT_ONCE = 1 << 22
+_LONG = 1 << 15
+
+
+class RandomOrder(KHotDistribution):
+    """The base of designs that shuffle first; a subclass says how it draws from rows in a given order."""
+
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        """k-hot rows from probabilities (rows, n), gone through in that order."""
+        raise NotImplementedError
+
+    def _chunks(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Iterator[Tensor]:
+        rows = self._rows
+        rows = rows.expand(*sample_shape, *rows.shape).reshape(-1, self.n)
+        for part in rows.split(max(1, _AT_ONCE // self.n)):
+            yield self._draw_in_order(part, random_order(part.shape, part.device, generator), generator)
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        drawn = [x.nonzero()[:, -1] for x in self._chunks(sample_shape, generator)]
+        return torch.cat(drawn).view(*sample_shape, *self.batch_shape, int(self.k))
+
+    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
+        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
+
+        Args:
+            sample_shape: how many, as a shape.
+            generator: where the randomness comes from; by default torch's own.
+        """
+        with torch.no_grad():
+            drawn = list(self._chunks(torch.Size(sample_shape), generator))
+            x = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
+            return x.view(self._extended_shape(torch.Size(sample_shape))).to(self._dtype)
+
+    def _no_closed_form(self) -> str:
+        return (
+            "is a mean over all orders of the units; given an order, use the ordered design on "
+            "probs[..., order], or take ConditionalPoisson"
+        )
+
+
+def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """A uniformly random permutation in each row, int64.
+
+    Short rows are sorted by random normal floats of every size, made of two billion different words of
+    random bits; long ones are shuffled one by one, which is faster from there on.
+    """
+    if shape[-1] >= _LONG:
+        rows = math.prod(shape[:-1])
+        orders = [torch.randperm(shape[-1], device=device, generator=generator) for _ in range(rows)]
+        return (
+            torch.stack(orders).view(shape) if rows else torch.empty(shape, dtype=torch.long, device=device)
+        )
+    low, high = 0x00800000, 0x7F800000  # the bits of the smallest normal float and of infinity
+    bits = torch.randint(low, high, shape, dtype=torch.int32, device=device, generator=generator)
+    return sorting.argsort(bits.view(torch.float32))[1] if math.prod(shape) else bits.long()

@@ -1,0 +1,23 @@
+"""Designs and inclusion probabilities that the tests of this folder share."""
+
+import itertools
+
+import torch
+
+import khot
+from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
+
+CLOSED = [Systematic, TreePivotal, ConditionalPoisson]
+DESIGNS = [*CLOSED, RandomSystematic, RandomTreePivotal]
+SIZES = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 1), (7, 6), (8, 3), (10, 5)]
+
+
+def probabilities(n, k, seed=0, spread=1.5, dtype=torch.float64):
+    x = spread * torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return khot.sigmoid_topk(x, k).to(dtype)
+
+
+def subsets(n, k):
+    """All k-hot vectors, by itertools."""
+    rows = [[float(i in chosen) for i in range(n)] for chosen in itertools.combinations(range(n), k)]
+    return torch.tensor(rows, dtype=torch.float64).view(-1, n)

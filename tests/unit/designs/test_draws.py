@@ -1,0 +1,189 @@
+"""What is drawn, against what should be: counts of whole subsets, first moments, and exactly k ones."""
+
+import itertools
+import math
+
+import pytest
+import scipy.stats
+import torch
+from design_examples import CLOSED, DESIGNS, probabilities, subsets
+
+import khot
+from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
+
+DRAWS = 200_000
+LEVEL = 1e-3 / 60  # there are fewer than 60 such tests in this file
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def chi_square(x, support, p):
+    """The p-value of the counts of sets with more than 5 expected draws; 0 if an impossible one was drawn."""
+    powers = 2.0 ** torch.arange(support.shape[-1], dtype=torch.float64)
+    codes, order = (support @ powers).sort()
+    found, counts = (x.double() @ powers).unique(return_counts=True)
+    at = torch.searchsorted(codes, found)
+    assert (codes[at] == found).all()
+    observed = torch.zeros_like(codes).index_add(0, at, counts.double())
+    expected = p[order] * len(x)
+    if (observed[expected == 0] > 0).any():
+        return 0.0
+    likely = expected > 5
+    observed, expected = observed[likely], expected[likely]
+    return scipy.stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+
+
+@pytest.mark.parametrize("design", CLOSED)
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (5, 2), (7, 3), (7, 6), (8, 4), (10, 2)])
+def test_counts_of_subsets(design, n, k):
+    made = design(k, probs=probabilities(n, k))
+    x = made.sample((DRAWS,), generator=generator())
+    assert chi_square(x, subsets(n, k), made.log_prob(subsets(n, k)).exp()) > LEVEL
+
+
+@pytest.mark.parametrize("design", CLOSED)
+def test_the_test_of_counts_bites(design):
+    """Another design with the same π is found out, and so is another π."""
+    pi = probabilities(7, 3)
+    x = design(3, probs=pi).sample((DRAWS,), generator=generator())
+    for other in CLOSED:
+        p = other(3, probs=pi).log_prob(subsets(7, 3)).exp()
+        assert (chi_square(x, subsets(7, 3), p) > LEVEL) == (other is design)
+    near = design(3, probs=khot.sigmoid_topk(torch.logit(pi) + 0.1 * torch.arange(7), 3))
+    assert chi_square(x, subsets(7, 3), near.log_prob(subsets(7, 3)).exp()) < LEVEL
+
+
+def test_random_orders_mix_the_ordered_designs():
+    """The exact law of the shuffled designs, as the mean over all orders."""
+    pi = probabilities(5, 2)
+    orders = torch.tensor(list(itertools.permutations(range(5))))
+    x = subsets(5, 2)
+    for shuffled, ordered in ((RandomSystematic, Systematic), (RandomTreePivotal, TreePivotal)):
+        p = ordered(2, probs=pi[orders]).log_prob(x[:, orders]).exp().mean(1)
+        drawn = shuffled(2, probs=pi).sample((DRAWS,), generator=generator())
+        assert chi_square(drawn, x, p) > LEVEL
+
+
+def test_random_tree_pivotal_is_near_the_maximum_of_entropy():
+    pi = probabilities(7, 3)
+    x = RandomTreePivotal(3, probs=pi).sample((DRAWS,), generator=generator())
+    counts = x.unique(dim=0, return_counts=True)[1] / DRAWS
+    largest = ConditionalPoisson(3, probs=pi).entropy()
+    assert 0 < largest - torch.special.entr(counts).sum() < 0.1
+
+
+@pytest.mark.parametrize("design", CLOSED)
+@pytest.mark.parametrize(("n", "k"), [(7, 3), (40, 12)])
+def test_first_moments(design, n, k):
+    made = design(k, probs=probabilities(n, k))
+    x = made.sample((DRAWS,), generator=generator(1)).double()
+    d = x.mean(0) - made.mean
+    cov = made.covariance_matrix
+    values, vectors = torch.linalg.eigh(cov)
+    kept = values > 1e-9
+    statistic = DRAWS * ((vectors.T @ d)[kept] ** 2 / values[kept]).sum()
+    assert (vectors.T @ d)[~kept].abs().max() < 1e-9
+    assert scipy.stats.chi2.sf(statistic, int(kept.sum())) > LEVEL
+
+
+@pytest.mark.parametrize("design", [RandomSystematic, RandomTreePivotal])
+def test_first_moments_of_random_orders(design):
+    pi = probabilities(40, 12)
+    x = design(12, probs=pi).sample((DRAWS,), generator=generator(1)).double()
+    z = (x.mean(0) - pi) / (pi * (1 - pi) / DRAWS).sqrt()
+    assert z.abs().max() < scipy.stats.norm.isf(LEVEL / 80)
+
+
+@pytest.mark.parametrize("design", [TreePivotal, ConditionalPoisson])
+def test_many_units_by_paths_and_by_levels(design):
+    """Both ways down a tree, and both tables: k few and k half."""
+    n = 2000
+    for k, draws in ((3, 100_000), (900, 4_000)):
+        pi = probabilities(n, k, spread=1.0)
+        x = design(k, probs=pi).sample_indices((draws,), generator=generator(2))
+        assert (x.diff(dim=-1) > 0).all()
+        share = torch.bincount(x.flatten(), minlength=n) / draws
+        z = (share - pi) / (pi * (1 - pi) / draws).sqrt()
+        # 2000 correlated and, for k = 3, discrete variables: a bound on their mean square is enough.
+        assert abs((z**2).mean() - 1) < 0.15
+
+
+@pytest.mark.parametrize("design", CLOSED)
+def test_entropy_is_the_mean_of_minus_log_prob(design):
+    made = design(9, probs=probabilities(30, 9))
+    values = -made.log_prob(made.sample((20_000,), generator=generator(3)))
+    assert abs(values.mean() - made.entropy()) < 5 * values.std() / math.sqrt(20_000) + 1e-12
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+@pytest.mark.parametrize("k", [1, 7, 499, 999])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_exactly_k(design, k, dtype):
+    x = torch.randn(3, 1000, generator=generator()) * torch.tensor([[0.01], [1.0], [8.0]])
+    x[:, :300] = x[:, :1]  # ties
+    made = design(k, logits=x.to(dtype))
+    draws = made.sample((4,), generator=generator())
+    assert draws.dtype == dtype
+    assert ((draws == 0) | (draws == 1)).all()
+    assert (draws.float().sum(-1) == k).all()
+    indices = made.sample_indices((4,), generator=generator())
+    assert indices.shape == (4, 3, k)
+    assert (indices.diff(dim=-1) > 0).all()
+
+
+@pytest.mark.parametrize("design", [Systematic, TreePivotal, RandomSystematic, RandomTreePivotal])
+@pytest.mark.parametrize("k", [1, 1000, 500_000, 999_999])
+def test_exactly_k_of_a_million(design, k):
+    x = 3 * torch.randn(1_000_000, generator=generator())
+    pi = khot.sigmoid_topk(x, k)
+    for seed in range(2):
+        draw = design(k, probs=pi).sample(generator=generator(seed))
+        assert draw.dtype == torch.float32
+        assert draw.sum(dtype=torch.float64) == k
+        assert ((draw == 0) | (draw == 1)).all()
+        assert (draw[pi == 0] == 0).all()
+        assert (draw[pi == 1] == 1).all()
+
+
+def test_conditional_poisson_of_a_million():
+    x = torch.randn(1_000_000, generator=generator())
+    indices = ConditionalPoisson(10, logits=x).sample_indices((1024,), generator=generator())
+    assert indices.shape == (1024, 10)
+    assert (indices.diff(dim=-1) > 0).all()
+    top = (x[indices] > x.median()).float().mean()
+    assert abs(top - x.exp()[x > x.median()].sum() / x.exp().sum()) < 0.02  # k ≪ n: nearly k draws by softmax
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_same_seed_gives_the_same_draw(design):
+    made = design(5, probs=probabilities(20, 5))
+    one, two = (made.sample((50,), generator=generator(7)) for _ in range(2))
+    assert torch.equal(one, two)
+    assert not torch.equal(one, made.sample((50,), generator=generator(8)))
+    torch.manual_seed(3)
+    one = made.sample((50,))
+    torch.manual_seed(3)
+    assert torch.equal(one, made.sample((50,)))
+    state = torch.get_rng_state()
+    made.sample((2,), generator=generator(1))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_shapes(design):
+    pi = torch.stack([probabilities(6, 2, seed) for seed in range(4)]).view(2, 2, 6)
+    made = design(2, probs=pi)
+    assert (made.batch_shape, made.event_shape) == ((2, 2), (6,))
+    assert made.sample().shape == (2, 2, 6)
+    assert made.sample((3, 1)).shape == (3, 1, 2, 2, 6)
+    assert made.sample_indices((3, 1)).shape == (3, 1, 2, 2, 2)
+    assert made.sample((0,)).shape == (0, 2, 2, 6)
+    wide = design(2, probs=pi[0, 0]).expand((5, 2))
+    assert wide.sample((3,)).shape == (3, 5, 2, 6)
+    assert wide.mean.shape == (5, 2, 6)
+    assert design(2, probs=pi[:0]).sample((3,)).shape == (3, 0, 2, 6)
+    # Each row of a batch is its own design.
+    draws = made.sample((20_000,), generator=generator()).double().mean(0)
+    assert (draws - pi).abs().max() < 0.02
