@@ -229,8 +229,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
 
     figure, axes = plt.subplots(2, 2, figsize=(12, 10), layout="constrained")
     time, error, root, budget = axes.flat
-    colours = plt.get_cmap("tab20").colors
-    time.set_prop_cycle(color=colours)
+    time.set_prop_cycle(color=[plt.get_cmap("tab20")(i) for i in range(20)])
     for done, found in ledger.runs:
         if done["part"] == "scaling" and "absent" not in found:
             _plot_scaling(time, error, done, found)
