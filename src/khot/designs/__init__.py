@@ -21,6 +21,8 @@ All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``pr
 Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural
 parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and
 ``KHotCategoricalStraightThrough`` the one with gradients through samples. ``khot.sample`` draws in one call.
+
+``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
 """
 
 from khot.designs.base import KHotDistribution
@@ -33,6 +35,7 @@ from khot.designs.facade import sample
 from khot.designs.poisson import Poisson
 from khot.designs.random_systematic import RandomSystematic
 from khot.designs.systematic import Systematic
+from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 
 __all__ = [
@@ -40,9 +43,11 @@ __all__ = [
     "KHotCategorical",
     "KHotCategoricalStraightThrough",
     "KHotDistribution",
+    "PinnedSigmoidTopKTransform",
     "Poisson",
     "RandomSystematic",
     "RandomTreePivotal",
+    "SigmoidTopKTransform",
     "Systematic",
     "TreePivotal",
     "sample",
