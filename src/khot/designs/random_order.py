@@ -40,8 +40,16 @@ class RandomOrder(KHotDistribution):
             yield self._draw_in_order(part, random_order(part.shape, part.device, generator), generator)
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        drawn = [x.nonzero()[:, -1] for x in self._chunks(sample_shape, generator)]
-        return torch.cat(drawn).view(*sample_shape, *self.batch_shape, int(self.k))
+        k = int(self.k)
+        shape = (*sample_shape, *self.batch_shape, k)
+        # Written into place: small results kept in a list lie between the large blocks that were freed, and
+        # memory grows as if all were kept.
+        drawn = torch.empty(math.prod(shape[:-1]), k, dtype=torch.long, device=self._rows.device)
+        first = 0
+        for x in self._chunks(sample_shape, generator):
+            drawn[first : first + len(x)] = x.nonzero()[:, -1].view(len(x), k)
+            first += len(x)
+        return drawn.view(shape)
 
     def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
