@@ -9,7 +9,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 __all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", "normalised", "validates"]
 
@@ -18,8 +17,11 @@ _SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3,
 
 
 def validates(validate_args: bool | None) -> bool:
-    """Whether values are to be checked: torch's own default where nothing is said."""
-    return bool(Distribution._validate_args) if validate_args is None else validate_args  # pyright: ignore[reportPrivateUsage]
+    """Whether values are to be checked: where nothing is said, yes, if they can be looked at.
+
+    Not torch's own default, which the first ``torch.compile`` of a process switches off for good.
+    """
+    return not torch.compiler.is_compiling() if validate_args is None else validate_args
 
 
 def check_one_of(name: str, probs: Tensor | None, logits: Tensor | None) -> Tensor:

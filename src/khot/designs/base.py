@@ -41,7 +41,7 @@ class KHotDistribution(Distribution):
         probs: inclusion probabilities π of shape (…, n), with sum k up to the rounding of their dtype (they
             are normalised within it). π = 0 is never drawn, π = 1 always.
         logits: instead of ``probs``, scores: π is then ``khot.sigmoid_topk(logits, k)``.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Attributes:
         exact_inclusion: whether P(xᵢ = 1) is exactly π.

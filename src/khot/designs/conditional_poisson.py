@@ -46,7 +46,7 @@ class ConditionalPoisson(KHotDistribution):
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         logits: instead of ``probs``, natural parameters; −inf is never drawn, +inf always.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> design = ConditionalPoisson(2, logits=torch.tensor([1.0, 0.0, 0.0]).log1p())
@@ -141,7 +141,7 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         logits: instead of ``probs``, natural parameters.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> logits = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)

@@ -23,7 +23,7 @@ class Poisson(Distribution):
     Args:
         probs: inclusion probabilities in [0, 1], shape (…, n).
         logits: instead of ``probs``, their log-odds.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> design = Poisson(probs=torch.tensor([0.5, 0.5]))

@@ -35,7 +35,7 @@ class Systematic(KHotDistribution):
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
         logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> design = Systematic(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))

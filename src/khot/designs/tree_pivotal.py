@@ -36,7 +36,7 @@ class TreePivotal(KHotDistribution):
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
         logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> design = TreePivotal(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))
@@ -176,7 +176,7 @@ class RandomTreePivotal(RandomOrder):
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
-        validate_args: whether to check values; by default as ``torch.distributions`` is set.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
         >>> design = RandomTreePivotal(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

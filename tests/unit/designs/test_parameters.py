@@ -163,6 +163,18 @@ def test_conventions_of_torch(design):
                 call()
 
 
+def test_values_are_checked_whatever_the_default_of_torch():
+    # torch.compile sets it to False, for the whole process.
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        with pytest.raises(ValueError, match=r"got the sum 2\.5"):
+            Systematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.9]))
+        Systematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.9]), validate_args=False)
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)
+
+
 def test_names():
     assert KHotCategorical is ConditionalPoisson
     assert not issubclass(Poisson, KHotDistribution)
