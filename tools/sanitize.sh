@@ -49,4 +49,4 @@ assert path.startswith(sys.argv[1]), f"the tests would use {path}"
 print(f"sanitize: {path}, {loader.status().isa}")
 CHECK
 # --capture=sys leaves the file descriptor alone, on which a sanitizer writes its report before it aborts.
-"$python" -m pytest -p no:cacheprovider --capture=sys -q tests/unit/kernels "$@"
+"$python" -m pytest -p no:cacheprovider --capture=sys -q tests/unit/kernels tests/unit/designs/test_design_kernels.py "$@"

@@ -16,7 +16,7 @@ from torch.distributions.constraints import Constraint
 __all__ = ["capped_simplex", "k_hot", "rounded_k_hot"]
 
 # How far Σy may stray from k, relative to max(k, 1): the accuracy the operators promise.
-_SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 
 
 class capped_simplex(Constraint):
@@ -42,7 +42,7 @@ class capped_simplex(Constraint):
         """Whether each row of ``value`` lies in the capped simplex, to the precision of its dtype."""
         exact = value.double()
         k = torch.as_tensor(self.k, dtype=exact.dtype, device=value.device)
-        tolerance = _SUM_TOLERANCE.get(value.dtype, 0.0) * k.clamp_min(1)
+        tolerance = SUM_TOLERANCE.get(value.dtype, 0.0) * k.clamp_min(1)
         in_range = ((value >= 0) & (value <= 1)).all(-1)
         return in_range & ((exact.sum(-1) - k).abs() <= tolerance)
 

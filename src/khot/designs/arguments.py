@@ -10,10 +10,9 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", "normalised", "validates"]
+from khot.constraints import SUM_TOLERANCE
 
-# How far Σπ may be from k, relative to max(k, 1): the rounding of that dtype. As in khot.constraints.
-_SUM_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
+__all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", "normalised", "validates"]
 
 
 def validates(validate_args: bool | None) -> bool:
@@ -75,7 +74,7 @@ def check_probabilities(name: str, probs: Tensor, k: float) -> None:
     low, high = probs.detach().aminmax()
     if not (low >= 0 and high <= 1):
         raise ValueError(f"{name}: probs must lie in [0, 1], got values in [{low:g}, {high:g}]")
-    tolerance = min(_SUM_TOLERANCE[probs.dtype] * max(k, 1.0), 0.5)
+    tolerance = min(SUM_TOLERANCE[probs.dtype] * max(k, 1.0), 0.5)
     # In float32 at least: torch adds in blocks, so the error of the sum is far below the tolerance.
     precision = torch.float64 if probs.dtype == torch.float64 else torch.float32
     missing = (k - probs.detach().sum(-1, dtype=precision).double()).flatten()

@@ -7,9 +7,9 @@ from design_examples import DESIGNS, probabilities
 import khot
 from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
 from khot.designs.pivotal_tree import draw_all, duels, pivotal_tree, uniforms
-from khot.kernels import cpu, loader
+from khot.kernels import cpu
 
-pytestmark = pytest.mark.skipif(not loader.status().available, reason="the compiled library is not available")
+pytestmark = pytest.mark.usefixtures("library")
 
 
 def both(monkeypatch, call):

@@ -7,20 +7,6 @@ import sys
 import pytest
 import torch
 
-from khot.kernels import loader
-
-
-@pytest.fixture
-def library():
-    """The compiled library; without it the test is skipped, or fails where KHOT_REQUIRE_NATIVE=1."""
-    try:
-        found = loader.native()
-    except ImportError as error:
-        pytest.fail(str(error))
-    if found is None:
-        pytest.skip(f"needs the compiled library: {loader.status().reason}")
-    return found
-
 
 @pytest.fixture(autouse=True)
 def _same_threads_afterwards():
