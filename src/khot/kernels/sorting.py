@@ -7,7 +7,7 @@ from torch import Tensor
 
 from khot.kernels import cpu
 
-__all__ = ["TOO_LONG", "argsort"]
+__all__ = ["TOO_LONG", "argsort", "unsorted"]
 
 TOO_LONG = 2**32
 """A row of this many elements has indices that the kernels have no room for."""
@@ -29,3 +29,14 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         return cpu.argsort(x, descending)
     values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
     return values, indices
+
+
+def unsorted(values: Tensor, order: Tensor) -> Tensor:
+    """Sorted ``values`` (…, n) at the places they came from, ``order`` (…, n) being that of `argsort`.
+
+    With a graph. Compiled, by a second sort: Inductor may read the target of a scatter before it is written
+    where it fuses it with a reduction of a mask (torch 2.13; a contract check holds it).
+    """
+    if torch.compiler.is_compiling():
+        return values.gather(-1, order.argsort(-1))
+    return torch.zeros_like(values).scatter(-1, order, values)

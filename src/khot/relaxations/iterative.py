@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from khot.kernels.sorting import argsort
+from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations.arguments import Number, check_temperature
 from khot.relaxations.ranked_rows import rows_of, softmax_rows, topk_matrix, topk_weights, weights_of
 from khot.relaxations.registry import Relaxation, register
@@ -107,7 +107,7 @@ def _root(name: str, temperature: Number | Tensor) -> Number | Tensor:
 def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
     order = argsort(torch.where(allowed, z, -torch.inf).detach(), descending=True)[1]
     place = torch.arange(z.shape[-1], device=z.device).expand(z.shape)
-    place_of = torch.zeros_like(order).scatter(-1, order, place).unsqueeze(-2)
+    place_of = unsorted(place, order).unsqueeze(-2)
     count = allowed.sum(-1, keepdim=True).clamp_min(1)
 
     def logits(ranks: Tensor) -> Tensor:

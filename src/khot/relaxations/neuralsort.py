@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from khot.kernels.sorting import argsort
+from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations.arguments import Number
 from khot.relaxations.ranked_rows import rows_of, topk_matrix, topk_weights, weights_of
 from khot.relaxations.registry import Relaxation, register
@@ -111,7 +111,7 @@ def _distance_sums(z: Tensor, allowed: Tensor) -> Tensor:
     lower = pad(torch.where(high, 0, ascending).flip(-1).cumsum(-1).flip(-1), (0, 1))
     before = upper - lower
     sums = signs * ascending - before.gather(-1, first) - before.gather(-1, end)
-    return torch.zeros_like(sums).scatter(-1, order, sums)
+    return unsorted(sums, order)
 
 
 def _runs(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
-from khot.kernels.sorting import TOO_LONG, argsort
+from khot.kernels.sorting import TOO_LONG, argsort, unsorted
 from khot.relaxations.arguments import (
     Number,
     check_mask,
@@ -98,7 +98,7 @@ def soft_rank(
         w = (count - n + w).clamp_min(1)
     order = argsort(z.detach(), descending=True)[1]
     ranks = project(z.gather(-1, order), w, regularization)
-    ranks = torch.zeros_like(ranks).scatter(-1, order, ranks)
+    ranks = unsorted(ranks, order)
     if allowed is not None:
         ranks = torch.where(allowed, ranks, 0)
     return ranks.to(x.dtype).movedim(-1, last)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.kernels.sorting import argsort
+from khot.kernels.sorting import argsort, unsorted
 
 __all__ = ["transport_rows", "transport_weights"]
 
@@ -72,7 +72,7 @@ def _plan(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> tuple[Tensor, Ten
     n = z.shape[-1]
     order = argsort(torch.where(allowed, z, -math.inf).detach(), descending=True)[1]
     place = torch.arange(n, device=z.device)
-    back = torch.zeros_like(order).scatter(-1, order, place.expand(order.shape))
+    back = unsorted(place.expand(order.shape), order)
     count = allowed.sum(-1, keepdim=True)
     boundary = torch.arange(max(min(most, n - 1), 0), device=z.device)
     last = torch.minimum(k.long(), count - 1).clamp_min(0)

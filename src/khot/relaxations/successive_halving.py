@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.kernels.sorting import argsort
+from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations.arguments import Number
 from khot.relaxations.ranked_rows import open_problem, topk_matrix, topk_weights
 from khot.relaxations.registry import Relaxation, register
@@ -216,8 +216,8 @@ def _followed_back(
             into, share = rounds[number]
             weight = share * weight.gather(-1, into)
             slot = slot.gather(-1, into)
-        weight = torch.zeros_like(weight).scatter(-1, order, weight)
-        slot = torch.zeros_like(slot).scatter(-1, order, slot)
+        weight = unsorted(weight, order)
+        slot = unsorted(slot, order)
     return slot, weight
 
 
