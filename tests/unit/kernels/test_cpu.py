@@ -7,6 +7,7 @@ from torch.autograd import forward_ad
 from torch.utils.flop_counter import FlopCounterMode
 
 from khot.kernels import cpu, loader
+from khot.kernels.cpu import passing
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -41,7 +42,7 @@ def test_other_tensors_are_not(make):
 
 
 def test_without_library_nothing_is(monkeypatch):
-    monkeypatch.setattr(cpu, "native", lambda: None)
+    monkeypatch.setattr(passing, "native", lambda: None)
     assert not cpu.usable(torch.randn(3))
     with pytest.raises(RuntimeError, match="compiled library is not available"):
         cpu.gate_jacobian(torch.randn(3), torch.randn(3), torch.ones(1))

@@ -1,0 +1,126 @@
+"""Calls of the threshold family: weights and their Jacobian products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
+from khot.kernels.loader import Native
+
+__all__ = ["GateKind", "gate_jacobian", "gated_topk"]
+
+GateKind = Literal["logistic", "laplace", "sparse"]
+_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2}  # as in csrc/kernels.h
+
+
+def gated_topk(
+    gate: GateKind,
+    x: Tensor,
+    k: float | Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None = None,
+    *,
+    state: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    r"""The weights :math:`y_i = F((x_i + c)/\tau)` with sum k, of each row.
+
+    Args:
+        gate: F.
+        x: scores, float32 or float64, shape (..., n); −inf excludes, +inf surely selects.
+        k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
+        temperature: τ, likewise.
+        mask: boolean, broadcastable to x; False excludes.
+        state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
+            0 and 1; for the sparse gate the weights again.
+
+    Returns:
+        y of the shape of x, and the state or None; contiguous, without a graph.
+    """
+    library = compiled_library()
+    check("x", x)
+    shape, dtype = x.shape, x.dtype
+    row_shape = (*shape[:-1], 1)
+    x = memory(x)
+    k = per_row("k", k, row_shape, torch.float64)
+    temperature = per_row("temperature", temperature, row_shape, dtype)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
+    y = torch.empty_like(x)  # contiguous like its model, and half the price of empty(shape)
+    saved = torch.empty_like(x) if state else None
+    kernel = _gated_kernel(library, gate, dtype == torch.float32)
+    n = shape[-1]
+    kernel(
+        x.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        number_or_address(k),
+        number_or_address(temperature),
+        y.data_ptr(),
+        0 if saved is None else saved.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        torch.get_num_threads(),
+    )
+    return y, saved
+
+
+def _gated_kernel(library: Native, gate: GateKind, single: bool) -> Callable[..., None]:
+    if gate == "logistic":
+        return library.sigmoid_topk_f32 if single else library.sigmoid_topk_f64
+    if gate == "laplace":
+        return library.laplace_topk_f32 if single else library.laplace_topk_f64
+    return library.sparse_topk_f32 if single else library.sparse_topk_f64
+
+
+def gate_jacobian(
+    state: Tensor, grad: Tensor, temperature: float | Tensor, gate: GateKind = "logistic"
+) -> tuple[Tensor, Tensor]:
+    r"""The Jacobian of a gated top-k times a vector, and the weighted mean in it.
+
+    .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j}
+
+    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, and for the sparse gate 1
+    where 0 < r < 1 and 0 elsewhere.
+
+    An entry with w = 0 takes no part in m and gets exactly 0, even where g is not finite; a row with no
+    weight at all has m = 0.
+
+    Args:
+        state: r, from `gated_topk`, shape (..., n).
+        grad: g, of the same shape and type.
+        temperature: τ, a number or broadcastable to (..., 1).
+        gate: F.
+
+    Returns:
+        out of shape (..., n) and m of shape (..., 1), contiguous, without a graph.
+    """
+    library = compiled_library()
+    check("state", state)
+    dtype, shape = state.dtype, state.shape
+    if grad.shape != shape or grad.dtype != dtype or not grad.is_cpu:
+        raise ValueError(
+            f"grad must be like state, {dtype} of shape {tuple(shape)} on the CPU, "
+            f"got {grad.dtype} of shape {tuple(grad.shape)} on {grad.device}"
+        )
+    row_shape = (*shape[:-1], 1)
+    # The names keep these alive until the kernel is done with their memory.
+    temperature = per_row("temperature", temperature, row_shape, dtype)
+    state, grad = memory(state), memory(grad)
+    out = torch.empty_like(state)
+    mean = state.new_empty(row_shape)
+    kernel = library.gate_jacobian_f32 if dtype == torch.float32 else library.gate_jacobian_f64
+    kernel(
+        _GATES[gate],
+        state.data_ptr(),
+        grad.data_ptr(),
+        number_or_address(temperature),
+        out.data_ptr(),
+        mean.data_ptr(),
+        mean.numel(),
+        shape[-1],
+        torch.get_num_threads(),
+    )
+    return out, mean
