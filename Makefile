@@ -12,7 +12,7 @@ help: ## this list
 	@echo '  PIP_ARGS="..."        passed to every pip install, e.g. "--index-url URL" or'
 	@echo '                        "--no-index --find-links FOLDER"'
 	@echo '  TORCH="torch==2.14.*" another torch than the one pinned in constraints.txt'
-	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test'
+	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test ("-n 0": one process)'
 	@echo '  SUITE=name            the suite that make bench and make bench-peers run (default all)'
 	@echo '  KHOT_REQUIRE_NATIVE=1 fail when the kernels cannot be compiled; KHOT_NO_NATIVE=1 do not compile'
 	@echo ''
@@ -25,7 +25,8 @@ demo: venv ## a short tour: python -m khot demo
 	@$(python) -m khot demo
 
 test: venv ## all tests that need nothing but .venv, quick ones first (at most 10 minutes)
-	@PYTHONPATH=tools $(python) -m pytest -p quick_tests_first --ignore=tests/extra $(PYTEST_ARGS)
+	@OMP_NUM_THREADS=1 PYTHONPATH=tools $(python) -m pytest -p quick_tests_first -n logical --maxprocesses 4 \
+		--ignore=tests/extra $(PYTEST_ARGS)
 
 test-extra: venv ## the tests that need more: R, a browser, several processes, Triton, peers
 	@tools/test_extra.sh
