@@ -1,4 +1,4 @@
-"""Whether a tensor's memory may be read, here and now."""
+"""Whether a tensor's memory, or its values, may be read, here and now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-__all__ = ["is_plain"]
+__all__ = ["has_values", "inside_a_transform", "is_plain"]
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -38,6 +38,16 @@ def is_plain(*tensors: Tensor) -> bool:
         if _dual_level() >= 0 and _is_dual(tensor):
             return False
     return True
+
+
+def has_values() -> bool:
+    """Whether Python may ask a tensor for its values: not under compilation, nor inside ``torch.func``."""
+    return not (torch.compiler.is_compiling() or inside_a_transform())
+
+
+def inside_a_transform() -> bool:
+    """Whether this is called inside ``vmap``, ``grad``, ``jvp``, … of ``torch.func``."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
 
 
 def _dual_level() -> int:

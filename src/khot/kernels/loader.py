@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -71,6 +72,7 @@ class NativeStatus:
         isa: The instruction set in use, None without the library.
         isa_supported: The instruction sets this CPU could use, fewest features first.
         openmp: The library can use several threads.
+        broken: There is a library, but it cannot be used.
     """
 
     available: bool
@@ -79,6 +81,7 @@ class NativeStatus:
     isa: str | None = None
     isa_supported: tuple[str, ...] = ()
     openmp: bool = False
+    broken: bool = False
 
 
 def switched_on(name: str) -> bool:
@@ -90,6 +93,12 @@ def switched_on(name: str) -> bool:
 def _decision() -> tuple[Native | None, NativeStatus, bool]:
     """The library, its status, and whether being without it is an error."""
     library, found = _find()
+    if library is None and found.broken:
+        warnings.warn(
+            f"khot's compiled library is {found.reason}; operators take their portable path, which is slower",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return library, found, switched_on("KHOT_REQUIRE_NATIVE")
 
 
@@ -103,14 +112,14 @@ def _find() -> tuple[Native | None, NativeStatus]:
             False, "not built: there was no working C++ compiler when khot was installed"
         )
     except ImportError as error:
-        return None, NativeStatus(False, f"cannot be loaded: {error}")
+        return None, NativeStatus(False, f"cannot be loaded: {error}", broken=True)
     library = cast("Native", module)
     built_for = getattr(library, "ABI", None)
     if built_for != ABI:
         reason = (
             f"left over from another version (ABI {built_for}, this version needs {ABI}): install khot again"
         )
-        return None, NativeStatus(False, reason, module.__file__)
+        return None, NativeStatus(False, reason, module.__file__, broken=True)
     return library, NativeStatus(
         available=True,
         reason="loaded",

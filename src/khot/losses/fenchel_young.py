@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_temperature, per_row, position
 from khot.relaxations.facade import topk
@@ -134,15 +135,18 @@ class _Envelope(torch.autograd.Function):
     y is an input, so that a derivative of the gradient y − t goes on through it.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int
-    ) -> Tensor:
+    def forward(x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int) -> Tensor:
         difference = y - target
         linear = torch.where(difference == 0, 0, x * difference).sum(dim)
-        ctx.gate, ctx.dim = gate, dim
-        ctx.save_for_backward(x, y, target, temperature)
         return linear + temperature.squeeze(dim) * _potential_gap(gate, y, target, dim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, y, target, temperature, ctx.gate, ctx.dim = inputs
+        ctx.save_for_backward(x, y, target, temperature)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -178,7 +182,7 @@ def _checked(name: str, x: Tensor, target: Tensor, mask: Tensor | None) -> Tenso
             "class indices become weights by torch.nn.functional.one_hot"
         )
     target = target.detach().to(x.dtype)
-    if not torch.compiler.is_compiling() and target.numel():
+    if has_values() and target.numel():
         low, high = target.aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(

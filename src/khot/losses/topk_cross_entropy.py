@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations.arguments import Number, check_temperature
 from khot.relaxations.facade import topk
@@ -209,7 +210,7 @@ def _check_indices(name: str, target: Tensor, counts: Tensor, logits: Tensor) ->
             f"{name}: target must have shape {tuple(logits.shape[:-1])} (class indices) or that of input "
             f"(multi-label, float or bool), got {tuple(target.shape)}"
         )
-    if torch.compiler.is_compiling() or not bool(counts.any()):
+    if not has_values() or not bool(counts.any()):
         return
     low, high = target[counts].aminmax()
     if low < 0 or high >= logits.shape[-1]:

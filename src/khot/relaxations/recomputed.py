@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
+from khot.kernels.availability import inside_a_transform
+
 __all__ = ["recomputed"]
 
 
@@ -17,10 +19,6 @@ def recomputed(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
 
     Under compilation and inside the transforms of ``torch.func`` it cannot, and everything is kept.
     """
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or _inside_a_transform():
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled() or inside_a_transform():
         return function(*arguments)
     return cast("Tensor", checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False))
-
-
-def _inside_a_transform() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore

@@ -112,6 +112,23 @@ def test_stale_library_is_refused(found_instead):
     assert status.path == stale.__file__
 
 
+def test_a_library_that_is_there_but_useless_warns_once(found_instead, monkeypatch):
+    """Slower without a word is what users cannot find; a machine without a compiler is not told each time."""
+    loader._decision.cache_clear()
+    try:
+        broken = ImportError("libgomp.so.1: cannot open shared object file")
+        monkeypatch.setattr(loader, "switched_on", lambda name: False)
+        found_instead(broken)
+        with pytest.warns(RuntimeWarning, match="cannot be loaded: libgomp.*portable path"):
+            assert loader.native() is None
+        assert loader.native() is None
+        loader._decision.cache_clear()
+        found_instead(ModuleNotFoundError("no module named khot._native"))
+        assert loader.native() is None
+    finally:
+        loader._decision.cache_clear()
+
+
 def test_library_that_does_not_load_is_reported(found_instead):
     library, status = found_instead(ImportError("libgomp.so.1: cannot open shared object file"))
     assert library is None

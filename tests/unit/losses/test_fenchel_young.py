@@ -1,5 +1,6 @@
 """fenchel_young_loss: its gradient, its zero, its convexity, and the losses it is known to be."""
 
+import functools
 import math
 
 import numpy as np
@@ -246,3 +247,13 @@ def test_the_module_shows_its_settings():
 def test_bad_settings_are_errors_of_the_module(settings, message):
     with pytest.raises(ValueError, match=f"FenchelYoungLoss: {message}"):
         FenchelYoungLoss(**settings)
+
+
+@methods
+def test_torch_func_sees_the_same_gradient(method, options):
+    x, target = scores(4, 5).requires_grad_(), multi_hot(4, 5)
+    loss = functools.partial(fenchel_young_loss, method=method, reduction="sum", **options)
+    (expected,) = torch.autograd.grad(loss(x, target), x)
+    torch.testing.assert_close(torch.func.grad(loss)(x.detach(), target), expected)
+    each = torch.func.vmap(torch.func.grad(loss))(x.detach(), target)
+    torch.testing.assert_close(each, expected)

@@ -318,3 +318,9 @@ def test_the_module_shows_its_settings():
 def test_bad_settings_are_errors_of_the_module(settings, message):
     with pytest.raises(ValueError, match=f"TopKCrossEntropy: .*{message}"):
         TopKCrossEntropy(**settings)
+
+
+def test_vmap_over_rows_is_the_batch():
+    x, target = scores(4, 6), labels(4, classes=6)
+    each = torch.func.vmap(lambda row, label: topk_cross_entropy(row, label, 2))(x, target)
+    torch.testing.assert_close(each, topk_cross_entropy(x, target, 2, reduction="none"))
