@@ -102,18 +102,22 @@ def nodes_around(
         return ends[0] + width * (steps / count), width / count
 
 
-def integral(function: Callable[[Tensor], Tensor], nodes: Tensor, entries: int) -> Tensor:
+def integral(
+    function: Callable[[Tensor], Tensor], nodes: Tensor, entries: int, *, transforms: bool = False
+) -> Tensor:
     """The sum of ``function`` over parts of the nodes, so that memory is bounded.
 
     Args:
         function: from nodes (…, M) to the sum of the integrand over them, any shape.
         nodes: (…, N).
         entries: how many entries ``function`` keeps for each node.
+        transforms: whether ``function`` takes derivatives by torch.func itself; then what it keeps for the
+            backward pass cannot be computed again.
     """
     parts = nodes.split(max(1, _AT_ONCE // max(1, entries)), dim=-1)
     if len(parts) == 1:
         return function(nodes)
-    total = recomputed(function, parts[0])
-    for part in parts[1:]:
-        total = total + recomputed(function, part)
+    total = torch.zeros((), dtype=nodes.dtype, device=nodes.device)
+    for part in parts:
+        total = total + (function(part) if transforms else recomputed(function, part))
     return total

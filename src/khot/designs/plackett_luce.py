@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ class PlackettLuce(OrderSampling):
     Example:
         >>> design = PlackettLuce(2, probs=torch.tensor([0.9, 0.6, 0.4, 0.1]))
         >>> design.mean
-        tensor([0.7780, 0.6406, 0.4630, 0.1184])
+        tensor([0.7790, 0.6362, 0.4599, 0.1248])
         >>> design.log_prob_ordered(torch.tensor([[0, 1], [1, 0]])).exp()
         tensor([0.2455, 0.1929])
         >>> design.log_prob(torch.tensor([1.0, 1.0, 0.0, 0.0])).exp()
@@ -114,7 +115,7 @@ class PlackettLuce(OrderSampling):
                 raise ValueError(f"{name}: indices must lie in [0, {self.n}), got values in [{low}, {high}]")
             if bool((indices.sort(-1).values.diff(dim=-1) == 0).any()):
                 raise ValueError(f"{name}: indices must be different, got some twice")
-        shape = torch.broadcast_shapes(indices.shape[:-1], self.batch_shape)
+        shape: torch.Size = cast("Any", torch).broadcast_shapes(indices.shape[:-1], self.batch_shape)
         indices = indices.expand(*shape, k)
         theta = self._theta.expand(*shape, self.n)
         x = torch.zeros(theta.shape, dtype=torch.bool, device=theta.device).scatter(-1, indices, True)
@@ -237,4 +238,5 @@ def _inclusion(t: Tensor, k: int) -> Tensor:
         e = (t - low).clamp(-30, 6).exp()
         curvature = (e * e / torch.expm1(e)).sum(-1, keepdim=True)
         nodes, step = nodes_around(log_count, low, 2 * FAR + 50, _finest(curvature, k))
-    return (integral(part, nodes, t.numel() * min(k, t.shape[-1] - k)) * step).clamp(0, 1)
+    entries = t.numel() * min(k, t.shape[-1] - k)
+    return (integral(part, nodes, entries, transforms=True) * step).clamp(0, 1)
