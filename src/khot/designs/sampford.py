@@ -66,7 +66,7 @@ class Sampford(KHotDistribution):
         """
         with torch.enable_grad():
             m = inclusion(clamped(self._tilted), int(self.k))
-            spare = 1 - self._inclusion
+            spare = torch.where(self._tilted.isinf(), 0.0, 1 - self._inclusion)
             open_ = (spare * m).sum(-1, keepdim=True) > 0
             spare = torch.where(open_, spare, 1.0)
             return spare, spare * m
