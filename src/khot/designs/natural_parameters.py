@@ -40,6 +40,7 @@ __all__ = [
 
 FAR = 200.0
 _SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
+_POWERS = 4  # what is differentiated may be so several times; a draw is not
 _ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
 
 
@@ -92,7 +93,7 @@ def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
         scan: whether to take the scan, if that has been found out already.
     """
     smaller, weights = _smaller(t, k)
-    scan = _fits_scan(weights, smaller) if scan is None else scan
+    scan = takes_scan(t, k) if scan is None else scan
     value = (symmetric_scan if scan else symmetric_tree).log_polynomial(weights, smaller)
     return value if smaller == k else t.sum(-1) + value
 
@@ -106,11 +107,11 @@ def _smaller(t: Tensor, k: int) -> tuple[int, Tensor]:
 def takes_scan(t: Tensor, k: int) -> bool:
     """Whether the polynomials of t are computed by the scan; where values cannot be seen, they are not."""
     smaller, weights = _smaller(t, k)
-    return _fits_scan(weights, smaller)
+    return _fits_scan(weights, smaller, _POWERS)
 
 
-def _fits_scan(t: Tensor, k: int) -> bool:
-    return k == 0 or (k <= _SCAN and symmetric_scan.fits(t, k))
+def _fits_scan(t: Tensor, k: int, powers: int = 1) -> bool:
+    return k == 0 or (k <= _SCAN and symmetric_scan.fits(t, k, powers))
 
 
 def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from khot.designs.natural_parameters import FAR, clamped, inclusion, log_partition, takes_scan, tilt, vjp
+from khot.designs.natural_parameters import FAR, clamped, inclusion, log_partition, tilt, vjp
 from khot.designs.order_sampling import OrderSampling, integral, largest_keys, nodes_around
 from khot.relaxations import hard_topk
 
@@ -210,21 +210,20 @@ def _inclusion(t: Tensor, k: int) -> Tensor:
     """
 
     def odds(z: Tensor) -> Tensor:
-        """log odds of keys above z, (…, N, n)."""
+        """log odds of keys above z, (…, N, n): far from any tilt, so that the product tree has to be taken."""
         q = t.unsqueeze(-2) - z.unsqueeze(-1)
         return clamped(_log_above(q) + q.clamp_max(math.log(FAR) + 1).exp())
 
     def log_count(z: Tensor) -> Tensor:
         """log P(exactly k keys are above z)."""
         o = odds(z)
-        return log_partition(o, k) - softplus(o).sum(-1)
+        return log_partition(o, k, scan=False) - softplus(o).sum(-1)
 
     def part(z: Tensor) -> Tensor:
         o = odds(z)
         r = (t.unsqueeze(-2) - z.unsqueeze(-1)).clamp_max(math.log(FAR)).exp()
-        scan = takes_scan(o, k)
-        m, product = vjp(lambda s: inclusion(s, k, scan), o)
-        exactly = (log_partition(o, k, scan) - softplus(o).sum(-1)).exp().unsqueeze(-1)
+        m, product = vjp(lambda s: inclusion(s, k, scan=False), o)
+        exactly = (log_partition(o, k, scan=False) - softplus(o).sum(-1)).exp().unsqueeze(-1)
         # Σⱼ rⱼ P(i drawn, j not).
         return (exactly * (m * (r * (1 - m)).sum(-1, keepdim=True) - product(r)[0])).sum(-2)
 
