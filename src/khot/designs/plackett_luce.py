@@ -210,7 +210,7 @@ def _inclusion(t: Tensor, k: int) -> Tensor:
     """
 
     def odds(z: Tensor) -> Tensor:
-        """log odds of keys above z, (…, N, n): far from any tilt, so that the product tree has to be taken."""
+        """log odds of keys above z, (…, N, n): far from any tilt, so it takes the product tree."""
         q = t.unsqueeze(-2) - z.unsqueeze(-1)
         return clamped(_log_above(q) + q.clamp_max(math.log(FAR) + 1).exp())
 

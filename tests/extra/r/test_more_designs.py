@@ -1,4 +1,4 @@
-"""Sampford and Brewer against R's `sampling` package: committed values, and fresh ones where R is installed."""
+"""Sampford and Brewer against R's `sampling` package: committed values, and fresh ones where R is."""
 
 import json
 
