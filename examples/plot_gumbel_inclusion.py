@@ -16,7 +16,7 @@ import khot
 from khot.designs import AdjustedPareto, Pareto, PlackettLuce, Sampford
 
 n, k = 9, 4
-scores = torch.linspace(2.0, -2.0, n, dtype=torch.float64)
+scores = torch.linspace(3.0, -3.0, n, dtype=torch.float64)
 designs = {
     "Gumbel top-k": PlackettLuce,
     "Pareto": Pareto,
