@@ -14,39 +14,53 @@ TreePivotal         yes                      even over the order of the units   
 RandomTreePivotal   given the order          near the maximum of entropy          n and a shuffle
 Systematic          yes                      at most n sets; units attract        one scan
 RandomSystematic    given the order          systematic, shuffled before          n and a shuffle
+Sampford            not the entropy          near the maximum of entropy          n·k, or n·log²k
+Brewer              no                       one unit after the other             n·k
+Pareto              not the entropy          π approximate; also AdjustedPareto   n and a top-k
+PlackettLuce        log_prob                 Gumbel top-k: not π                  n and a top-k
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
 All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``logits``.
-Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural
-parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and
-``KHotCategoricalStraightThrough`` the one with gradients through samples. ``khot.sample`` draws in one call.
+Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` and ``PlackettLuce``
+they are the natural parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of
+``ConditionalPoisson``, and ``KHotCategoricalStraightThrough`` the one with gradients through samples.
+``khot.sample`` draws in one call.
 
 ``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
 """
 
 from khot.designs.base import KHotDistribution
+from khot.designs.brewer import Brewer
 from khot.designs.conditional_poisson import (
     ConditionalPoisson,
     KHotCategorical,
     KHotCategoricalStraightThrough,
 )
 from khot.designs.facade import sample
+from khot.designs.pareto import AdjustedPareto, Pareto
+from khot.designs.plackett_luce import PlackettLuce
 from khot.designs.poisson import Poisson
 from khot.designs.random_systematic import RandomSystematic
+from khot.designs.sampford import Sampford
 from khot.designs.systematic import Systematic
 from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 
 __all__ = [
+    "AdjustedPareto",
+    "Brewer",
     "ConditionalPoisson",
     "KHotCategorical",
     "KHotCategoricalStraightThrough",
     "KHotDistribution",
+    "Pareto",
     "PinnedSigmoidTopKTransform",
+    "PlackettLuce",
     "Poisson",
     "RandomSystematic",
     "RandomTreePivotal",
+    "Sampford",
     "SigmoidTopKTransform",
     "Systematic",
     "TreePivotal",

@@ -22,6 +22,7 @@ from khot.designs.natural_parameters import (
     inclusion,
     joint_inclusion,
     log_partition,
+    log_weight,
     tilt,
 )
 from khot.designs.weights_from_inclusion import weights_from_inclusion
@@ -84,12 +85,8 @@ class ConditionalPoisson(KHotDistribution):
         """
         x = self._checked_value(value)
         t, k = self._tilted, int(self.k)
-        # What is beyond FAR is in every likely set: it costs a set to be without it.
-        near, excess = t.clamp_max(FAR), (t - FAR).clamp_min(0)
-        terms = torch.where(x, near, -excess)
-        possible = terms > -math.inf
-        total = torch.where(possible, terms, 0.0).sum(-1) - log_partition(clamped(t), k)
-        possible = possible.all(-1) & (x.sum(-1) == k)
+        total = log_weight(t, x) - log_partition(clamped(t), k)
+        possible = (total > -math.inf) & (x.sum(-1) == k)
         # Rounding may leave the probability of a sure set a hair above 1.
         return torch.where(possible, total.clamp_max(0), -math.inf).to(self._dtype)
 

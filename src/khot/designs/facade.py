@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.brewer import Brewer
 from khot.designs.conditional_poisson import ConditionalPoisson
+from khot.designs.pareto import AdjustedPareto, Pareto
+from khot.designs.plackett_luce import PlackettLuce
 from khot.designs.random_systematic import RandomSystematic
+from khot.designs.sampford import Sampford
 from khot.designs.systematic import Systematic
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.relaxations.arguments import allowed_scores, check_mask, position
@@ -23,6 +27,11 @@ DESIGNS: dict[str, type[KHotDistribution]] = {
     "tree_pivotal": TreePivotal,
     "random_tree_pivotal": RandomTreePivotal,
     "conditional_poisson": ConditionalPoisson,
+    "sampford": Sampford,
+    "brewer": Brewer,
+    "pareto": Pareto,
+    "adjusted_pareto": AdjustedPareto,
+    "plackett_luce": PlackettLuce,
 }
 """The designs of ``khot.sample`` by name."""
 
@@ -52,10 +61,13 @@ def sample(
         x: scores or inclusion probabilities, any floating shape.
         k: how many are drawn, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
         design: ``conditional_poisson`` (the largest entropy), ``random_tree_pivotal``, ``tree_pivotal``,
-            ``random_systematic`` or ``systematic``. ``auto`` is conditional Poisson where its table is small,
-            n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for probs, and random tree pivotal beyond.
+            ``random_systematic``, ``systematic``, ``sampford`` or ``brewer``; with inclusion probabilities
+            that are only near π ``pareto``, ``adjusted_pareto`` and ``plackett_luce``. ``auto`` is
+            conditional Poisson where its table is small, n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for
+            probs, and random tree pivotal beyond.
         given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson
-            scores are its natural parameters; −inf is never drawn, +inf always. Probabilities sum to ``k``.
+            and Plackett–Luce scores are the natural parameters; −inf is never drawn, +inf always.
+            Probabilities sum to ``k``.
         sample_shape: how many draws, as a shape.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension of the n entries.

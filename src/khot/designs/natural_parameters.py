@@ -24,10 +24,23 @@ from khot.designs import symmetric_scan, symmetric_tree
 from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk, sigmoid_topk
 
-__all__ = ["FAR", "clamped", "draw", "inclusion", "joint_inclusion", "log_partition", "tilt"]
+__all__ = [
+    "FAR",
+    "clamped",
+    "draw",
+    "inclusion",
+    "joint_from_mean",
+    "joint_inclusion",
+    "log_partition",
+    "log_weight",
+    "takes_scan",
+    "tilt",
+    "vjp",
+]
 
 FAR = 200.0
 _SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
+_POWERS = 4  # what is differentiated may be so several times; a draw is not
 _ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
 
 
@@ -59,6 +72,18 @@ def clamped(t: Tensor) -> Tensor:
     return torch.where(far, FAR * t.detach().sign(), torch.where(far, 0.0, t))
 
 
+def log_weight(t: Tensor, x: Tensor) -> Tensor:
+    """Σt over the units of the booleans x, −inf if they are impossible; beside `log_partition` of clamped t.
+
+    What is beyond FAR is in every likely set: it costs a set to be without it.
+    """
+    near, excess = t.clamp_max(FAR), (t - FAR).clamp_min(0)
+    terms = torch.where(x, near, -excess)
+    possible = terms > -math.inf
+    total = torch.where(possible, terms, 0.0).sum(-1)
+    return torch.where(possible.all(-1), total, -math.inf)
+
+
 def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     """log e_k(exp t) for clamped t; by the complement if that is smaller.
 
@@ -68,7 +93,7 @@ def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
         scan: whether to take the scan, if that has been found out already.
     """
     smaller, weights = _smaller(t, k)
-    scan = _takes_scan(weights, smaller) if scan is None else scan
+    scan = takes_scan(t, k) if scan is None else scan
     value = (symmetric_scan if scan else symmetric_tree).log_polynomial(weights, smaller)
     return value if smaller == k else t.sum(-1) + value
 
@@ -79,29 +104,38 @@ def _smaller(t: Tensor, k: int) -> tuple[int, Tensor]:
     return (k, t) if 2 * k <= n else (n - k, -t)
 
 
-def _takes_scan(t: Tensor, k: int) -> bool:
-    return k == 0 or (k <= _SCAN and symmetric_scan.fits(t, k))
+def takes_scan(t: Tensor, k: int) -> bool:
+    """Whether the polynomials of t are computed by the scan; where values cannot be seen, they are not."""
+    smaller, weights = _smaller(t, k)
+    return _fits_scan(weights, smaller, _POWERS)
+
+
+def _fits_scan(t: Tensor, k: int, powers: int = 1) -> bool:
+    return k == 0 or (k <= _SCAN and symmetric_scan.fits(t, k, powers))
 
 
 def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
-    smaller, weights = _smaller(t, k)
-    scan = _takes_scan(weights, smaller) if scan is None else scan
-    value, product = _vjp(lambda s: log_partition(s, k, scan), t)
+    scan = takes_scan(t, k) if scan is None else scan
+    value, product = vjp(lambda s: log_partition(s, k, scan), t)
     return product(torch.ones_like(value))[0]
 
 
-def _vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+def vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
     """Value and vector–Jacobian product; unlike torch.autograd.grad it can be nested under torch.func."""
     return cast("tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]", torch.func.vjp(function, t))
 
 
 def joint_inclusion(t: Tensor, k: int) -> Tensor:
-    """P(xᵢ = xⱼ = 1) = ∂πᵢ/∂tⱼ + πᵢπⱼ, shape (…, n, n), with π on the diagonal."""
+    """P(xᵢ = xⱼ = 1), shape (…, n, n), with π on the diagonal."""
+    scan = takes_scan(t, k)
+    return joint_from_mean(lambda s: inclusion(s, k, scan), t, k)
+
+
+def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tensor:
+    """P(xᵢ = xⱼ = 1) = ∂πᵢ/∂tⱼ + πᵢπⱼ, for a mean π of a family that t tilts."""
     n = t.shape[-1]
-    smaller, weights = _smaller(t, k)
-    scan = _takes_scan(weights, smaller)
-    pi, product = _vjp(lambda s: inclusion(s, k, scan), t)
+    pi, product = vjp(mean, t)
     directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
     at_once = max(1, _ROWS_AT_ONCE // max(1, t.numel() * min(k + 1, _SCAN)))
     rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
@@ -121,7 +155,7 @@ def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator
     if k == 0 or 0 in shape:
         return torch.empty((*shape, k), dtype=torch.long, device=t.device)
     t = clamped(t)
-    if _takes_scan(t, k):
+    if _fits_scan(t, k):
         return symmetric_scan.sample(t, k, sample_shape, generator)
     x = symmetric_tree.sample_from_tree(symmetric_tree.product_tree(t, k), k, sample_shape, generator)
     return x.nonzero()[:, -1].view(*shape, k)

@@ -27,12 +27,16 @@ __all__ = ["fits", "log_polynomial", "sample"]
 _SAFE = 600.0  # exp of it is well within the range of float64
 
 
-def fits(t: Tensor, k: int) -> bool:
-    """Whether the tables of exp(t) stay in range; where values must not be looked at, the answer is no."""
+def fits(t: Tensor, k: int, powers: int = 1) -> bool:
+    """Whether the tables of exp(t), to that power, stay in range.
+
+    Derivatives of higher order divide by powers of the polynomial. Where values must not be looked at, the
+    answer is no.
+    """
     if not is_plain(t):
         return t.numel() == 0
     largest = float(t.detach().exp().sum(-1).max())
-    return largest > 0 and k * math.log(largest) - math.lgamma(k + 1) < _SAFE
+    return largest > 0 and k * math.log(largest) - math.lgamma(k + 1) < _SAFE / powers
 
 
 def log_polynomial(t: Tensor, k: int) -> Tensor:

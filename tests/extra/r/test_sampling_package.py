@@ -30,13 +30,30 @@ def check(entry):
     systematic = Systematic(k, probs=pi)
     torch.testing.assert_close(systematic.joint_inclusion, tensor(entry["systematic"]), rtol=1e-9, atol=1e-9)
     for made, counts in ((design, "maximum_entropy_counts"), (systematic, "systematic_counts")):
-        sets = tensor([[float(bit) for bit in word] for word in entry[counts]])
-        observed = tensor(list(entry[counts].values()))
-        expected = made.log_prob(sets).exp() * observed.sum()
-        likely = expected > 5
-        assert expected[likely].sum() > 0.999 * observed.sum()
-        scaled = expected[likely] * observed[likely].sum() / expected[likely].sum()
-        assert scipy.stats.chisquare(observed[likely], scaled).pvalue > 1e-4
+        check_counts(entry[counts], lambda sets, made=made: made.log_prob(sets).exp())
+
+
+def check_counts(counts, law):
+    """How often R drew each set, against probabilities."""
+    sets = tensor([[float(bit) for bit in word] for word in counts])
+    observed = tensor(list(counts.values()))
+    expected = law(sets) * observed.sum()
+    likely = expected > 5
+    assert expected[likely].sum() > 0.999 * observed.sum()
+    scaled = expected[likely] * observed[likely].sum() / expected[likely].sum()
+    assert scipy.stats.chisquare(observed[likely], scaled).pvalue > 1e-4
+
+
+def made_now(script):
+    """What an R script of this folder prints, or a skipped test."""
+    program = shutil.which("Rscript")
+    if program is None:
+        pytest.skip("Rscript is not installed (Debian: r-base-core)")
+    done = subprocess.run([program, str(HERE / script)], capture_output=True, text=True, check=False)
+    if done.returncode and "sampling" in done.stderr:
+        pytest.skip("R has no package 'sampling' (Debian: r-cran-sampling)")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("entry", GOLDEN, ids=lambda entry: f"n={len(entry['probs'])}")
@@ -45,14 +62,5 @@ def test_committed_values(entry):
 
 
 def test_values_made_now():
-    script = shutil.which("Rscript")
-    if script is None:
-        pytest.skip("Rscript is not installed (Debian: r-base-core)")
-    done = subprocess.run(
-        [script, str(HERE / "golden_designs.R")], capture_output=True, text=True, check=False
-    )
-    if done.returncode and "sampling" in done.stderr:
-        pytest.skip("R has no package 'sampling' (Debian: r-cran-sampling)")
-    assert done.returncode == 0, done.stderr
-    for entry in json.loads(done.stdout):
+    for entry in made_now("golden_designs.R"):
         check(entry)

@@ -52,6 +52,13 @@ def test_ties_and_settled_units(design, pi, k):
     assert (p[impossible] == 0).all()
 
 
+@pytest.mark.parametrize("large", [20.0, 150.0, 190.0, 250.0])
+def test_nearly_certain_units(large):
+    """The polynomial is near the end of float64, and its square beyond it."""
+    theta = torch.tensor([large, large, 0.0, 0.5, 1.0, 0.2, -0.3], dtype=torch.float64)
+    check(ConditionalPoisson(3, logits=theta), subsets(7, 3))
+
+
 @pytest.mark.parametrize("design", [Systematic, TreePivotal])
 @pytest.mark.parametrize("pi", [[0.3, 0.9, 0.4, 0.6, 0.25], [0.5], [1.0, 0.3, 0.0, 0.8], [0.2, 0.2]])
 def test_sums_that_are_not_whole(design, pi):

@@ -1,0 +1,79 @@
+"""Brewer's method: one unit after the other, each step with probabilities that keep π exact."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+
+__all__ = ["Brewer"]
+
+# Entries that are in memory at a time.
+_AT_ONCE = 1 << 22
+
+
+class Brewer(KHotDistribution):
+    r"""Brewer sampling: k successive draws, with exactly the inclusion probabilities π.
+
+    .. math:: P(\text{next is } i \mid S) \propto \pi_i\,
+        \frac{D + m - \pi_i}{D + m(1 - \pi_i)}, \qquad D = \sum_{j \in S}(1 - \pi_j), \quad i \notin S
+
+    with S the units drawn so far and m = k − |S| still to come. The probability of a set is a sum over the
+    k! orders in which it can be drawn, so ``log_prob``, ``entropy``, ``joint_inclusion`` and ``mode`` are not
+    given: :class:`Sampford` and :class:`ConditionalPoisson` have the same π and closed forms, and their joint
+    inclusion probabilities are close to those of this design.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = Brewer(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))
+        >>> x = design.sample((1000,), generator=torch.Generator().manual_seed(0))
+        >>> x.sum(-1).unique(), (x.mean(0) - design.mean).abs().max() < 0.05
+        (tensor([2.]), tensor(True))
+
+    Reference: Brewer (1975), A Simple Procedure for πpswor.
+    """
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        n, k = self.n, int(self.k)
+        shape = (*sample_shape, *self.batch_shape, k)
+        inclusion = self._inclusion.detach().reshape(-1, n)
+        row = torch.arange(len(inclusion), device=inclusion.device).repeat(sample_shape.numel())
+        drawn = torch.empty((len(row), k), dtype=torch.long, device=inclusion.device)
+        rows_at_once = max(1, _AT_ONCE // n)
+        for start in range(0, len(row), rows_at_once):
+            part = slice(start, start + rows_at_once)
+            x = _draw_rows(inclusion[row[part]], k, generator)
+            drawn[part] = x.nonzero()[:, -1].view(len(x), k)
+        return drawn.view(shape)
+
+    def _no_closed_form(self) -> str:
+        return "is a sum over all orders of drawing; take Sampford or ConditionalPoisson with the same probs"
+
+
+def _draw_rows(inclusion: Tensor, k: int, generator: torch.Generator | None) -> Tensor:
+    """Booleans in the shape of float64 π (rows, n)."""
+    x = inclusion >= 1
+    spare = 1 - inclusion
+    left = k - x.sum(-1, keepdim=True)
+    gone = torch.zeros_like(inclusion[:, :1])  # Σ(1 − π) over the units drawn
+    for _ in range(int(left.max())):
+        m = left.clamp_min(1)  # a row that is full goes along idly
+        weights = torch.where(x, 0.0, inclusion * (gone + m - inclusion) / (gone + m * spare))
+        sums = weights.cumsum(-1)
+        total = sums[:, -1:]
+        u = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
+        level = torch.minimum(total * u, torch.nextafter(total, torch.zeros_like(total)))
+        drawn = torch.searchsorted(sums, level, right=True)
+        # Where rounding left fewer than k units with π > 0.
+        drawn = torch.where(total > 0, drawn, torch.where(x, -1.0, inclusion).argmax(-1, keepdim=True))
+        active = left > 0
+        gone = gone + torch.where(active, spare.gather(-1, drawn), 0.0)
+        x = x.scatter(-1, drawn, x.gather(-1, drawn) | active)
+        left = left - active.long()
+    return x
