@@ -33,7 +33,9 @@ from khot.designs.conditional_poisson import (
 )
 from khot.designs.facade import sample
 from khot.designs.poisson import Poisson
+from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
+from khot.designs.sequential_pivotal import SequentialPivotal
 from khot.designs.systematic import Systematic
 from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
@@ -45,8 +47,10 @@ __all__ = [
     "KHotDistribution",
     "PinnedSigmoidTopKTransform",
     "Poisson",
+    "RandomPivotal",
     "RandomSystematic",
     "RandomTreePivotal",
+    "SequentialPivotal",
     "SigmoidTopKTransform",
     "Systematic",
     "TreePivotal",

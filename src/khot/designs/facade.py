@@ -10,7 +10,9 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.conditional_poisson import ConditionalPoisson
+from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
+from khot.designs.sequential_pivotal import SequentialPivotal
 from khot.designs.systematic import Systematic
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.relaxations.arguments import allowed_scores, check_mask, position
@@ -22,6 +24,8 @@ DESIGNS: dict[str, type[KHotDistribution]] = {
     "random_systematic": RandomSystematic,
     "tree_pivotal": TreePivotal,
     "random_tree_pivotal": RandomTreePivotal,
+    "sequential_pivotal": SequentialPivotal,
+    "random_pivotal": RandomPivotal,
     "conditional_poisson": ConditionalPoisson,
 }
 """The designs of ``khot.sample`` by name."""

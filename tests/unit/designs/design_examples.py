@@ -5,10 +5,18 @@ import itertools
 import torch
 
 import khot
-from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
+from khot.designs import (
+    ConditionalPoisson,
+    RandomPivotal,
+    RandomSystematic,
+    RandomTreePivotal,
+    SequentialPivotal,
+    Systematic,
+    TreePivotal,
+)
 
-CLOSED = [Systematic, TreePivotal, ConditionalPoisson]
-DESIGNS = [*CLOSED, RandomSystematic, RandomTreePivotal]
+CLOSED = [Systematic, TreePivotal, SequentialPivotal, ConditionalPoisson]
+DESIGNS = [*CLOSED, RandomSystematic, RandomTreePivotal, RandomPivotal]
 SIZES = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 1), (7, 6), (8, 3), (10, 5)]
 
 

@@ -9,7 +9,15 @@ import torch
 from design_examples import CLOSED, DESIGNS, probabilities, subsets
 
 import khot
-from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
+from khot.designs import (
+    ConditionalPoisson,
+    RandomPivotal,
+    RandomSystematic,
+    RandomTreePivotal,
+    SequentialPivotal,
+    Systematic,
+    TreePivotal,
+)
 
 DRAWS = 200_000
 LEVEL = 1e-3 / 60  # there are fewer than 60 such tests in this file
@@ -60,7 +68,12 @@ def test_random_orders_mix_the_ordered_designs():
     pi = probabilities(5, 2)
     orders = torch.tensor(list(itertools.permutations(range(5))))
     x = subsets(5, 2)
-    for shuffled, ordered in ((RandomSystematic, Systematic), (RandomTreePivotal, TreePivotal)):
+    pairs = (
+        (RandomSystematic, Systematic),
+        (RandomTreePivotal, TreePivotal),
+        (RandomPivotal, SequentialPivotal),
+    )
+    for shuffled, ordered in pairs:
         p = ordered(2, probs=pi[orders]).log_prob(x[:, orders]).exp().mean(1)
         drawn = shuffled(2, probs=pi).sample((DRAWS,), generator=generator())
         assert chi_square(drawn, x, p) > LEVEL
@@ -88,7 +101,7 @@ def test_first_moments(design, n, k):
     assert scipy.stats.chi2.sf(statistic, int(kept.sum())) > LEVEL
 
 
-@pytest.mark.parametrize("design", [RandomSystematic, RandomTreePivotal])
+@pytest.mark.parametrize("design", [RandomSystematic, RandomTreePivotal, RandomPivotal])
 def test_first_moments_of_random_orders(design):
     pi = probabilities(40, 12)
     x = design(12, probs=pi).sample((DRAWS,), generator=generator(1)).double()
