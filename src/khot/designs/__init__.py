@@ -31,20 +31,27 @@ from khot.designs.conditional_poisson import (
     KHotCategorical,
     KHotCategoricalStraightThrough,
 )
+from khot.designs.cube import Cube
 from khot.designs.facade import sample
+from khot.designs.midzuno import Midzuno
 from khot.designs.poisson import Poisson
 from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
 from khot.designs.sequential_pivotal import SequentialPivotal
+from khot.designs.simple_random import SimpleRandom
+from khot.designs.stratified import Stratified
 from khot.designs.systematic import Systematic
+from khot.designs.tille import Tille
 from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 
 __all__ = [
     "ConditionalPoisson",
+    "Cube",
     "KHotCategorical",
     "KHotCategoricalStraightThrough",
     "KHotDistribution",
+    "Midzuno",
     "PinnedSigmoidTopKTransform",
     "Poisson",
     "RandomPivotal",
@@ -52,7 +59,10 @@ __all__ = [
     "RandomTreePivotal",
     "SequentialPivotal",
     "SigmoidTopKTransform",
+    "SimpleRandom",
+    "Stratified",
     "Systematic",
+    "Tille",
     "TreePivotal",
     "sample",
 ]

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.conditional_poisson import ConditionalPoisson
+from khot.designs.midzuno import Midzuno
 from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
 from khot.designs.sequential_pivotal import SequentialPivotal
 from khot.designs.systematic import Systematic
+from khot.designs.tille import Tille
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.relaxations.arguments import allowed_scores, check_mask, position
 
@@ -26,6 +28,8 @@ DESIGNS: dict[str, type[KHotDistribution]] = {
     "random_tree_pivotal": RandomTreePivotal,
     "sequential_pivotal": SequentialPivotal,
     "random_pivotal": RandomPivotal,
+    "tille": Tille,
+    "midzuno": Midzuno,
     "conditional_poisson": ConditionalPoisson,
 }
 """The designs of ``khot.sample`` by name."""

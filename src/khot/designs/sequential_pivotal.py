@@ -36,9 +36,9 @@ _AT_ONCE = 1 << 22  # uniform variables in memory at a time
 class PivotalChain(NamedTuple):
     """The steps of a chain over units, all of shape (…, n).
 
-    ``floor`` and ``rho`` are of the sum up to the unit, ``before`` is ρ of the sum before it, ``each`` its own
-    probability (0 if it is ``certain``, which takes no part in the sums), ``over`` whether the floor rises at
-    it, and ``left`` the probability that the carried unit takes what only one can have.
+    ``floor`` and ``rho`` are of the sum up to the unit, ``before`` is ρ of the sum before it, ``each`` its
+    own probability (0 if it is ``certain``, which takes no part in the sums), ``over`` whether the floor
+    rises at it, and ``left`` the probability that the carried unit takes what only one can have.
     """
 
     floor: Tensor
@@ -55,8 +55,8 @@ class SequentialPivotal(KHotDistribution):
 
     .. math:: \Big| \sum_{j \le i} x_j - \sum_{j \le i} \pi_j \Big| < 1 \quad \text{for every } i
 
-    so the draw is spread evenly along the list, as that of systematic sampling, but with more possible sets and
-    covariances that are never positive. R: ``UPpivotal``.
+    so the draw is spread evenly along the list, as that of systematic sampling, but with more possible sets
+    and covariances that are never positive. R: ``UPpivotal``.
 
     Args:
         k: how many units are drawn.
@@ -179,7 +179,8 @@ def draw_chain(chain: PivotalChain, u: Tensor) -> Tensor:
 def _follow(chain: PivotalChain, left: Tensor) -> Tensor:
     """Which units are drawn if the carried unit wins where ``left`` says so."""
     n = left.shape[-1]
-    # z is set to 1 where the floor rises and the carried unit wins, to 0 where it does not and the new one wins.
+    # z is set to 1 where the floor rises and the carried unit wins, to 0 where it does not and the new one
+    # wins.
     sets = left == chain.over
     place = torch.where(sets, torch.arange(n, 0, -1, device=left.device), 0)
     last = place.flip(-1)

@@ -7,16 +7,20 @@ import torch
 import khot
 from khot.designs import (
     ConditionalPoisson,
+    Midzuno,
     RandomPivotal,
     RandomSystematic,
     RandomTreePivotal,
     SequentialPivotal,
     Systematic,
+    Tille,
     TreePivotal,
 )
 
 CLOSED = [Systematic, TreePivotal, SequentialPivotal, ConditionalPoisson]
-DESIGNS = [*CLOSED, RandomSystematic, RandomTreePivotal, RandomPivotal]
+ELIMINATIONS = [Tille, Midzuno]  # log_prob and joint inclusion, but no entropy and no mode
+RANDOM_ORDERS = [RandomSystematic, RandomTreePivotal, RandomPivotal]
+DESIGNS = [*CLOSED, *ELIMINATIONS, *RANDOM_ORDERS]
 SIZES = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 1), (7, 6), (8, 3), (10, 5)]
 
 
