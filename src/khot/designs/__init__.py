@@ -25,6 +25,7 @@ parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of 
 ``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
 """
 
+from khot.designs import survey
 from khot.designs.base import KHotDistribution
 from khot.designs.conditional_poisson import (
     ConditionalPoisson,
@@ -65,4 +66,5 @@ __all__ = [
     "Tille",
     "TreePivotal",
     "sample",
+    "survey",
 ]

@@ -43,7 +43,7 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
         >>> inclusion_probabilities(torch.tensor([1.0, 2.0, 3.0, 14.0]), 2)
         tensor([0.1667, 0.3333, 0.5000, 1.0000])
 
-    Reference: Tillé (2006), Sampling Algorithms, section 2.10.
+    Reference: Tillé (2006), Sampling Algorithms.
     """
     name = "inclusion_probabilities"
     _check_floating(name, "sizes", sizes)
@@ -57,7 +57,9 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
     if positive < k:
         raise ValueError(f"{name}: at least k = {k} sizes of each row must be positive, got {positive}")
     # Relative to the largest, so that no sum overflows.
-    exact = sizes.double() / sizes.detach().double().amax(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
+    exact = sizes.double() / sizes.detach().double().amax(-1, keepdim=True).clamp_min(
+        torch.finfo(torch.float64).tiny
+    )
     increasing, order = exact.sort(-1)
     bound, sums = held_from(increasing)
     held = bound <= k
@@ -170,9 +172,9 @@ def horvitz_thompson_variance(y: Tensor, indicators: Tensor, joint: Tensor) -> T
 
     Example:
         >>> from khot.designs import SimpleRandom
-        >>> y = torch.tensor([1.0, 2.0, 3.0, 6.0])
-        >>> horvitz_thompson_variance(y, torch.tensor([1.0, 0.0, 1.0, 0.0]), SimpleRandom(2, 4).joint_inclusion)
-        tensor(8.)
+        >>> y, x = torch.tensor([1.0, 2.0, 3.0, 6.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+        >>> round(horvitz_thompson_variance(y, x, SimpleRandom(2, 4).joint_inclusion).item(), 4)
+        8.0
 
     Reference: Horvitz & Thompson (1952).
     """
@@ -201,9 +203,9 @@ def sen_yates_grundy_variance(y: Tensor, indicators: Tensor, joint: Tensor) -> T
 
     Example:
         >>> from khot.designs import SimpleRandom
-        >>> y = torch.tensor([1.0, 2.0, 3.0, 6.0])
-        >>> sen_yates_grundy_variance(y, torch.tensor([1.0, 0.0, 1.0, 0.0]), SimpleRandom(2, 4).joint_inclusion)
-        tensor(8.)
+        >>> y, x = torch.tensor([1.0, 2.0, 3.0, 6.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+        >>> round(sen_yates_grundy_variance(y, x, SimpleRandom(2, 4).joint_inclusion).item(), 4)
+        8.0
 
     Reference: Sen (1953); Yates & Grundy (1953).
     """
