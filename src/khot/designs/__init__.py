@@ -14,6 +14,13 @@ TreePivotal         yes                      even over the order of the units   
 RandomTreePivotal   given the order          near the maximum of entropy          n and a shuffle
 Systematic          yes                      at most n sets; units attract        one scan
 RandomSystematic    given the order          systematic, shuffled before          n and a shuffle
+SequentialPivotal   yes                      even along the list; units repel     one scan
+RandomPivotal       given the order          near the maximum of entropy          n and a shuffle
+Tille               no entropy               struck off one at a time             n − k steps
+Midzuno             no entropy               what Tille for 1 − π strikes off     k steps
+SimpleRandom        yes                      all sets equally likely              k, or a shuffle
+Stratified          if its parts have them   a design for each stratum            those of its parts
+Cube                no                       balanced on given variables          n steps
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
@@ -21,6 +28,8 @@ All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``pr
 Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` they are its natural
 parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of it, and
 ``KHotCategoricalStraightThrough`` the one with gradients through samples. ``khot.sample`` draws in one call.
+
+``khot.designs.survey`` has inclusion probabilities proportional to size, estimates of totals, and variances.
 
 ``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
 """

@@ -60,7 +60,8 @@ def sample(
         x: scores or inclusion probabilities, any floating shape.
         k: how many are drawn, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
         design: ``conditional_poisson`` (the largest entropy), ``random_tree_pivotal``, ``tree_pivotal``,
-            ``random_systematic`` or ``systematic``. ``auto`` is conditional Poisson where its table is small,
+            ``random_pivotal``, ``sequential_pivotal``, ``random_systematic``, ``systematic``, ``tille`` or
+            ``midzuno``. ``auto`` is conditional Poisson where its table is small,
             n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for probs, and random tree pivotal beyond.
         given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson
             scores are its natural parameters; −inf is never drawn, +inf always. Probabilities sum to ``k``.
