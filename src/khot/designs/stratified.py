@@ -18,7 +18,7 @@ class Stratified(KHotDistribution):
 
     .. math:: p(x) = \prod_h p_h(x_h), \qquad \pi_{ij} = \pi_i \pi_j \text{ across strata}
 
-    The size of each stratum's part is fixed, so the total is. R: ``strata``, ``balancedstratification``.
+    The size of each stratum's part is fixed, so the total is. R: ``strata``.
 
     Args:
         strata: the stratum of each unit, integers 0 … H − 1 of shape (n,), each with at least one unit.

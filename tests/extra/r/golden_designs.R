@@ -4,8 +4,8 @@
 #     Rscript tests/extra/r/golden_designs.R > tests/extra/r/golden_designs.json
 #
 # "designs", for each vector of inclusion probabilities: the weights of conditional Poisson sampling (maximum entropy) as
-# log odds; joint inclusion probabilities of five designs; how often each set was drawn; and for the first
-# units with positive π_ij as a sample the estimates of a total and of its variance (for maximum entropy).
+# log odds; joint inclusion probabilities of four designs; how often each set was drawn; and for the first k
+# units as a sample the estimates of a total and of its variance (for maximum entropy).
 # "sizes": probabilities proportional to size. "certain": what the package does with units of probability 1.
 # "cube": the spread of balanced totals.
 suppressPackageStartupMessages(library(sampling))
