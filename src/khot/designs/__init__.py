@@ -18,6 +18,13 @@ Sampford            not the entropy          near the maximum of entropy        
 Brewer              no                       one unit after the other             n·k
 Pareto              not the entropy          π approximate; also AdjustedPareto   n and a top-k
 PlackettLuce        log_prob                 Gumbel top-k: not π                  n and a top-k
+SequentialPivotal   yes                      even along the list; units repel     one scan
+RandomPivotal       given the order          near the maximum of entropy          n and a shuffle
+Tille               no entropy               struck off one at a time             n − k steps
+Midzuno             no entropy               what Tille for 1 − π strikes off     k steps
+SimpleRandom        yes                      all sets equally likely              k, or a shuffle
+Stratified          if its parts have them   a design for each stratum            those of its parts
+Cube                no                       balanced on given variables          n steps
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
@@ -27,9 +34,12 @@ they are the natural parameters, as in ``OneHotCategorical``. ``KHotCategorical`
 ``ConditionalPoisson``, and ``KHotCategoricalStraightThrough`` the one with gradients through samples.
 ``khot.sample`` draws in one call.
 
+``khot.designs.survey`` has inclusion probabilities proportional to size, estimates of totals, and variances.
+
 ``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
 """
 
+from khot.designs import survey
 from khot.designs.base import KHotDistribution
 from khot.designs.brewer import Brewer
 from khot.designs.conditional_poisson import (
@@ -37,13 +47,20 @@ from khot.designs.conditional_poisson import (
     KHotCategorical,
     KHotCategoricalStraightThrough,
 )
+from khot.designs.cube import Cube
 from khot.designs.facade import sample
+from khot.designs.midzuno import Midzuno
 from khot.designs.pareto import AdjustedPareto, Pareto
 from khot.designs.plackett_luce import PlackettLuce
 from khot.designs.poisson import Poisson
+from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
 from khot.designs.sampford import Sampford
+from khot.designs.sequential_pivotal import SequentialPivotal
+from khot.designs.simple_random import SimpleRandom
+from khot.designs.stratified import Stratified
 from khot.designs.systematic import Systematic
+from khot.designs.tille import Tille
 from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 
@@ -51,18 +68,26 @@ __all__ = [
     "AdjustedPareto",
     "Brewer",
     "ConditionalPoisson",
+    "Cube",
     "KHotCategorical",
     "KHotCategoricalStraightThrough",
     "KHotDistribution",
+    "Midzuno",
     "Pareto",
     "PinnedSigmoidTopKTransform",
     "PlackettLuce",
     "Poisson",
+    "RandomPivotal",
     "RandomSystematic",
     "RandomTreePivotal",
     "Sampford",
+    "SequentialPivotal",
     "SigmoidTopKTransform",
+    "SimpleRandom",
+    "Stratified",
     "Systematic",
+    "Tille",
     "TreePivotal",
     "sample",
+    "survey",
 ]

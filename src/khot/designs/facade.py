@@ -11,11 +11,15 @@ from torch import Tensor
 from khot.designs.base import KHotDistribution
 from khot.designs.brewer import Brewer
 from khot.designs.conditional_poisson import ConditionalPoisson
+from khot.designs.midzuno import Midzuno
 from khot.designs.pareto import AdjustedPareto, Pareto
 from khot.designs.plackett_luce import PlackettLuce
+from khot.designs.random_pivotal import RandomPivotal
 from khot.designs.random_systematic import RandomSystematic
 from khot.designs.sampford import Sampford
+from khot.designs.sequential_pivotal import SequentialPivotal
 from khot.designs.systematic import Systematic
+from khot.designs.tille import Tille
 from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.relaxations.arguments import allowed_scores, check_mask, position
 
@@ -26,6 +30,10 @@ DESIGNS: dict[str, type[KHotDistribution]] = {
     "random_systematic": RandomSystematic,
     "tree_pivotal": TreePivotal,
     "random_tree_pivotal": RandomTreePivotal,
+    "sequential_pivotal": SequentialPivotal,
+    "random_pivotal": RandomPivotal,
+    "tille": Tille,
+    "midzuno": Midzuno,
     "conditional_poisson": ConditionalPoisson,
     "sampford": Sampford,
     "brewer": Brewer,
@@ -61,10 +69,11 @@ def sample(
         x: scores or inclusion probabilities, any floating shape.
         k: how many are drawn, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
         design: ``conditional_poisson`` (the largest entropy), ``random_tree_pivotal``, ``tree_pivotal``,
-            ``random_systematic``, ``systematic``, ``sampford`` or ``brewer``; with inclusion probabilities
-            that are only near π ``pareto``, ``adjusted_pareto`` and ``plackett_luce``. ``auto`` is
-            conditional Poisson where its table is small, n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for
-            probs, and random tree pivotal beyond.
+            ``random_pivotal``, ``sequential_pivotal``, ``random_systematic``, ``systematic``, ``sampford``,
+            ``brewer``, ``tille`` or ``midzuno``; with inclusion probabilities that are only near π
+            ``pareto``, ``adjusted_pareto`` and ``plackett_luce``. ``auto`` is conditional Poisson where its
+            table is small, n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for probs, and random tree pivotal
+            beyond.
         given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson
             and Plackett–Luce scores are the natural parameters; −inf is never drawn, +inf always.
             Probabilities sum to ``k``.

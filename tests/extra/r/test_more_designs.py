@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from test_sampling_package import HERE, check_counts, made_now, tensor
+from test_sampling_package import HERE, fits, made_now, tensor
 
 from khot.designs import Brewer, Sampford
 
@@ -17,10 +17,10 @@ def check(golden):
         k = round(float(pi.sum()))
         design = Sampford(k, probs=pi)
         torch.testing.assert_close(design.joint_inclusion, tensor(entry["sampford"]), rtol=1e-9, atol=1e-12)
-        check_counts(entry["sampford_counts"], lambda sets, design=design: design.log_prob(sets).exp())
+        fits(entry["sampford_counts"], lambda sets, design=design: design.log_prob(sets).exp())
         drawn = Brewer(k, probs=pi).sample((400_000,), generator=torch.Generator().manual_seed(0))
         # Brewer's design has no log_prob: our draws are twenty times theirs, and stand for the law.
-        check_counts(
+        fits(
             entry["brewer_counts"],
             lambda sets, drawn=drawn: (drawn.unsqueeze(0) == sets.unsqueeze(1)).all(-1).double().mean(1),
         )

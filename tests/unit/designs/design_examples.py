@@ -9,17 +9,23 @@ from khot.designs import (
     AdjustedPareto,
     Brewer,
     ConditionalPoisson,
+    Midzuno,
     Pareto,
     PlackettLuce,
+    RandomPivotal,
     RandomSystematic,
     RandomTreePivotal,
     Sampford,
+    SequentialPivotal,
     Systematic,
+    Tille,
     TreePivotal,
 )
 
-CLOSED = [Systematic, TreePivotal, ConditionalPoisson]
-DESIGNS = [*CLOSED, RandomSystematic, RandomTreePivotal, Sampford, Brewer]
+CLOSED = [Systematic, TreePivotal, SequentialPivotal, ConditionalPoisson]
+ELIMINATIONS = [Tille, Midzuno]  # log_prob and joint inclusion, but no entropy and no mode
+RANDOM_ORDERS = [RandomSystematic, RandomTreePivotal, RandomPivotal]
+DESIGNS = [*CLOSED, *ELIMINATIONS, *RANDOM_ORDERS, Sampford, Brewer]
 APPROXIMATE = [Pareto, AdjustedPareto, PlackettLuce]
 ALL = [*DESIGNS, *APPROXIMATE]
 SIZES = [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2), (6, 3), (7, 1), (7, 6), (8, 3), (10, 5)]

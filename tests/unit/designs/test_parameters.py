@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from design_examples import ALL, APPROXIMATE, CLOSED, probabilities
+from design_examples import ALL, APPROXIMATE, CLOSED, DESIGNS, ELIMINATIONS, RANDOM_ORDERS, probabilities
 
 import khot
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
@@ -18,15 +18,14 @@ from khot.designs import (
     PlackettLuce,
     Poisson,
     RandomSystematic,
-    RandomTreePivotal,
     Systematic,
     TreePivotal,
 )
-from khot.designs.facade import DESIGNS, design_for
+from khot.designs.facade import DESIGNS as DESIGNS_BY_NAME
+from khot.designs.facade import design_for
 
 INSTEAD = {
-    RandomSystematic: "given an order, use the ordered design",
-    RandomTreePivotal: "given an order, use the ordered design",
+    **dict.fromkeys(RANDOM_ORDERS, "given an order, use the ordered design"),
     Brewer: "take Sampford or ConditionalPoisson with the same probs",
 }
 
@@ -162,16 +161,20 @@ def test_conventions_of_torch(design):
     assert made.expand((3,)).enumerate_support(expand=False).shape == (10, 1, 5)
     with pytest.raises(ValueError, match=r"at most 1000000 vectors, got C\(40, 20\) = 137846528820"):
         design(20, logits=torch.zeros(40)).enumerate_support()
-    if design in CLOSED:
+    if design in [*CLOSED, *ELIMINATIONS]:
         with pytest.raises(ValueError, match="support"):
             made.log_prob(torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0]))
         assert made.expand((3,)).log_prob(x[0]).shape == (3,)
         assert made.log_prob(x[:, None]).shape == (10, 1)
+    if design in ELIMINATIONS:
+        for call in (made.entropy, lambda: made.mode):
+            with pytest.raises(NotImplementedError, match="use log_prob over enumerate_support"):
+                call()
     elif design in INSTEAD:
         for call in (made.entropy, lambda: made.log_prob(x), lambda: made.mode, lambda: made.joint_inclusion):
             with pytest.raises(NotImplementedError, match=INSTEAD[design]):
                 call()
-    else:
+    elif design not in CLOSED:
         with pytest.raises(
             NotImplementedError, match=f"{design.__name__}: entropy has no closed form.* ConditionalPoisson"
         ):
@@ -203,7 +206,7 @@ def test_sample(given):
     x = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0))
     if given == "probs":
         x = khot.sigmoid_topk(x, 2, dim=1)
-    for design in ("auto", *DESIGNS):
+    for design in ("auto", *DESIGNS_BY_NAME):
         y = khot.sample(x, 2, design, given=given, dim=1, sample_shape=(5,))
         assert y.shape == (5, 4, 6, 3)
         assert (y.sum(2) == 2).all()

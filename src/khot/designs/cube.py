@@ -1,0 +1,191 @@
+r"""The cube method: draws whose Horvitz–Thompson totals of given variables are (nearly) the true ones.
+
+A draw is a corner of the cube [0, 1]ⁿ, π is a point in it, and balance asks to stay in the subspace
+:math:`\sum_i (X_i / \pi_i)\, s_i = \sum_i X_i`. Flight (Chauvet & Tillé 2006): a window of p + 1 units always
+has a direction within the subspace; go along it, to one side or the other with probabilities that keep the
+mean, until a unit is 0 or 1, and let the next unit in. Landing: when few units are left, the constraints that
+leave no direction are dropped, the last variable before the others. The sum is the constraint that is kept
+longest, and two units always have a direction within it: so exactly k units are drawn.
+
+Cost of a draw: at most n steps of O(p³), vectorised over draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+from khot.designs.random_order import random_order
+
+__all__ = ["Cube"]
+
+_AT_ONCE = 1 << 21  # entries of orders in memory at a time
+# What is left of a constraint after projection, or of a unit after a step, and counts as nothing.
+_NOTHING = 1e-10
+
+
+class Cube(KHotDistribution):
+    r"""Balanced sampling: exact π, exactly k units, and totals of ``balance`` as near as the corners allow.
+
+    .. math:: \sum_{i \in s} \frac{X_i}{\pi_i} \approx \sum_i X_i, \qquad P(i \in s) = \pi_i
+
+    The deviation from balance comes from the last p units only, so relative to the total it falls as k grows.
+    Units go through in a random order. The law of the sets has no closed form. R: ``samplecube`` with π among
+    the variables.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        balance: auxiliary variables X, shape (…, n, p), the most important one first; a constant gives
+            estimates of n. Balance on π itself, the fixed size, is always there.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> income = torch.linspace(1.0, 3.0, 100, dtype=torch.float64)
+        >>> design = Cube(20, probs=torch.full((100,), 0.2, dtype=torch.float64), balance=income[:, None])
+        >>> x = design.sample((50,), generator=torch.Generator().manual_seed(0))
+        >>> x.sum(-1).unique(), ((x * income / 0.2).sum(-1) / income.sum() - 1).abs().max() < 0.05
+        (tensor([20.], dtype=torch.float64), tensor(True))
+
+    Reference: Deville & Tillé (2004), Efficient Balanced Sampling: The Cube Method; Chauvet & Tillé (2006), A
+    Fast Algorithm for Balanced Sampling.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        balance: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        super().__init__(k, probs, logits, validate_args)
+        if balance is None:
+            raise ValueError("Cube: give balance, the auxiliary variables of shape (…, n, p)")
+        if balance.dim() < 2 or balance.shape[-2] != self.n or not balance.is_floating_point():
+            raise ValueError(
+                f"Cube: balance must be floating-point of shape (…, {self.n}, p), "
+                f"got {balance.dtype} of shape {tuple(balance.shape)}"
+            )
+        if self._validate_args and not bool(balance.isfinite().all()):
+            raise ValueError("Cube: balance must be finite")
+        self._balance = balance.detach().double()
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        k, n = int(self.k), self.n
+        shape = sample_shape + self.batch_shape
+        pi = self._inclusion.detach().expand(*shape, n).reshape(shape.numel(), n)
+        variables = self._balance.expand(*shape, *self._balance.shape[-2:])
+        variables = variables.reshape(shape.numel(), n, variables.shape[-1])
+        part = max(1, _AT_ONCE // (n * (1 + variables.shape[-1])))
+        drawn = torch.empty(len(pi), k, dtype=torch.long, device=pi.device)
+        for first in range(0, len(pi), part):
+            rows = slice(first, first + part)
+            x = _land(pi[rows], variables[rows], generator)
+            drawn[rows] = x.nonzero()[:, -1].view(len(x), k)
+        return drawn.view(*shape, k)
+
+    def expand(self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None) -> Any:
+        """The same design for a larger batch.
+
+        Args:
+            batch_shape: the new one, to which the old one broadcasts.
+        """
+        new = super().expand(batch_shape, _instance)
+        new._balance = self._balance
+        return new
+
+    def _no_closed_form(self) -> str:
+        return "has no closed form for this design; use samples, or ConditionalPoisson"
+
+
+def _land(pi: Tensor, variables: Tensor, generator: torch.Generator | None) -> Tensor:
+    """k-hot booleans (rows, n) from probabilities (rows, n) and variables (rows, n, p)."""
+    rows, n = pi.shape
+    open_ = (pi > 0) & (pi < 1)
+    # Each unit's column of the constraints, the sum first.
+    columns = torch.cat(
+        [torch.ones_like(pi).unsqueeze(-1), variables / pi.clamp_min(1e-300).unsqueeze(-1)], -1
+    )
+    columns = torch.where(open_.unsqueeze(-1), columns, 0.0)
+    columns = columns / columns.abs().amax(-2, keepdim=True).clamp_min(1e-300)
+    order = random_order((rows, n), pi.device, generator)
+    closed = (~open_).gather(-1, order).to(torch.uint8)
+    order = order.gather(-1, torch.sort(closed, dim=-1, stable=True).indices)
+    # Places beyond the units are those of a unit n, which is nothing and never moves.
+    order = torch.nn.functional.pad(order, (0, 1), value=n)
+    columns = torch.nn.functional.pad(columns, (0, 0, 0, 1))
+    count = open_.sum(-1, keepdim=True)
+    width = min(columns.shape[-1] + 1, n)
+    place = torch.arange(width, device=pi.device).expand(rows, width)
+    following = torch.full_like(count, width)
+    x = torch.nn.functional.pad(pi, (0, 1))
+    while True:
+        present = place < count
+        if not bool((present.sum(-1) > 1).any()):
+            break
+        unit = order.gather(-1, place.clamp_max(n))
+        value = x.gather(-1, unit)
+        window = columns.gather(1, unit.unsqueeze(-1).expand(rows, width, columns.shape[-1]))
+        direction = _direction(window, present)
+        u = torch.rand((rows, 1), dtype=torch.float64, device=pi.device, generator=generator)
+        value = torch.where(present, _step(value, direction, u), value)
+        x.scatter_(-1, unit, value)
+        settled = present & ((value == 0) | (value == 1))
+        # A settled unit's place in the window is taken by the next unit, as long as there is one.
+        rank = settled.cumsum(-1)
+        place = torch.where(settled, following + rank - 1, place)
+        following = following + rank[..., -1:]
+    return x[..., :n] > 0.5
+
+
+def _direction(window: Tensor, present: Tensor) -> Tensor:
+    """A direction (rows, width) within as many leading constraints (rows, width, p + 1) as leave one.
+
+    In flight the window is wider than the constraints are many, and they all leave one. In landing they are
+    projected out one after the other; one that would leave nothing is skipped.
+    """
+    rows, width, constraints = window.shape
+    if width > constraints and bool(present.all()):
+        q: Tensor = cast("Any", torch.linalg).qr(window, mode="complete").Q
+        return _cleaned(q[..., -1])
+    space = torch.diag_embed(present.to(window.dtype))
+    dimension = present.sum(-1)
+    for j in range(constraints):
+        row = torch.where(present, window[..., j], 0.0)
+        rest = (space @ row.unsqueeze(-1)).squeeze(-1)
+        rest = (space @ rest.unsqueeze(-1)).squeeze(-1)  # twice is enough for orthogonality
+        size, whole = rest.square().sum(-1), row.square().sum(-1)
+        binds = (size > _NOTHING**2 * whole) & (dimension > 1)
+        unit = rest / size.clamp_min(1e-300).sqrt().unsqueeze(-1)
+        cut = space - unit.unsqueeze(-1) * unit.unsqueeze(-2)
+        space = torch.where(binds.view(rows, 1, 1), cut, space)
+        dimension = dimension - binds.long()
+    largest = space.diagonal(dim1=-2, dim2=-1).argmax(-1)
+    return _cleaned(space.gather(-1, largest.view(rows, 1, 1).expand(rows, width, 1)).squeeze(-1))
+
+
+def _cleaned(chosen: Tensor) -> Tensor:
+    """Without the entries that are nothing but rounding: such a unit would be at its edge far from here."""
+    return torch.where(chosen.abs() > _NOTHING * chosen.abs().amax(-1, keepdim=True), chosen, 0.0)
+
+
+def _step(value: Tensor, direction: Tensor, u: Tensor) -> Tensor:
+    """Go along the direction until a unit is 0 or 1, one way or the other, so that the mean stays."""
+    moving = direction != 0
+    speed = torch.where(moving, direction.abs(), 1.0)
+    room_up, room_down = 1 - value, value
+    forward = torch.where(moving, torch.where(direction > 0, room_up, room_down) / speed, torch.inf)
+    backward = torch.where(moving, torch.where(direction > 0, room_down, room_up) / speed, torch.inf)
+    ahead, behind = forward.amin(-1, keepdim=True), backward.amin(-1, keepdim=True)
+    ahead, behind = ahead.nan_to_num(posinf=0.0), behind.nan_to_num(posinf=0.0)
+    goes_ahead = u * (ahead + behind) < behind
+    moved = value + torch.where(goes_ahead, ahead, -behind) * direction
+    # The unit that stops the step is exactly 0 or 1, and so is any that is there but for rounding.
+    stops = torch.where(goes_ahead, forward == ahead, backward == behind) & moving
+    near = (moved - moved.round()).abs() < _NOTHING
+    return torch.where(stops | (near & moving), moved.round(), moved)

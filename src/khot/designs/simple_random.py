@@ -1,0 +1,127 @@
+"""Simple random sampling without replacement: every set of k units is as likely as any other.
+
+Indices are drawn one by one in memory O(k) (Floyd) where k is small, and from a random order of the units
+where it is not.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from khot.designs.arguments import check_size
+from khot.designs.base import KHotDistribution
+from khot.designs.random_order import random_order
+
+__all__ = ["SimpleRandom"]
+
+_AT_ONCE = 1 << 22  # entries of random orders in memory at a time
+
+
+class SimpleRandom(KHotDistribution):
+    r"""Simple random sampling of k of n units without replacement.
+
+    .. math:: p(x) = \binom{n}{k}^{-1}, \qquad \pi_i = \frac{k}{n}, \qquad
+        \pi_{ij} = \frac{k (k - 1)}{n (n - 1)}
+
+    The yardstick of survey sampling: see :func:`khot.designs.survey.design_effect`. R: ``srswor``.
+
+    Args:
+        k: how many units are drawn.
+        n: of how many.
+        batch_shape: how many independent draws are one event each.
+        dtype: of samples and probabilities; by default torch's own.
+        device: where they are.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = SimpleRandom(2, 4)
+        >>> design.mean, design.entropy().exp()
+        (tensor([0.5000, 0.5000, 0.5000, 0.5000]), tensor(6.))
+        >>> SimpleRandom(3, 10**12).sample_indices((5,)).shape
+        torch.Size([5, 3])
+
+    Reference: Bentley & Floyd (1987), A Sample of Brilliance.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        n: int,
+        batch_shape: tuple[int, ...] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        if isinstance(n, bool) or not isinstance(n, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"SimpleRandom: n must be an int, got {type(n).__name__}")
+        if n < 1:
+            raise ValueError(f"SimpleRandom: n must be at least 1, got {n}")
+        size = int(check_size("SimpleRandom", k, n, whole=True))
+        # One number seen n times, and right by construction: it takes no memory and needs no check.
+        probs = torch.full((), size / n, dtype=dtype, device=device).expand(*batch_shape, n)
+        super().__init__(size, probs=probs, validate_args=False)
+        self._validate_args = validate_args is not False
+
+    @property
+    def _inclusion(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        shape = self.batch_shape + self.event_shape
+        return torch.full((), int(self.k) / self.n, dtype=torch.float64, device=self.probs.device).expand(
+            shape
+        )
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        k, n, device = int(self.k), self.n, self.probs.device
+        shape = sample_shape + self.batch_shape
+        rows = shape.numel()
+        if k * k <= 8 * n:
+            chosen = torch.empty((rows, k), dtype=torch.long, device=device)
+            for i, last in enumerate(range(n - k, n)):
+                unit = torch.randint(0, last + 1, (rows, 1), device=device, generator=generator)
+                taken = (chosen[:, :i] == unit).any(-1)
+                chosen[:, i] = torch.where(taken, last, unit[:, 0])
+        else:
+            part = max(1, _AT_ONCE // n)
+            orders = [
+                random_order((min(part, rows - first), n), device, generator)[:, :k].clone()
+                for first in range(0, rows, part)
+            ]
+            chosen = torch.cat(orders) if orders else torch.empty((0, k), dtype=torch.long, device=device)
+        return chosen.sort(-1).values.view(*shape, k)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Minus the logarithm of the number of sets.
+
+        Args:
+            value: zeros and ones, shape broadcastable to (…, n).
+        """
+        x = self._checked_value(value)
+        return torch.where(x.sum(-1) == self.k, -self.entropy(), -math.inf)
+
+    def entropy(self) -> Tensor:
+        """The logarithm of the number of sets."""
+        n, k = self.n, int(self.k)
+        sets = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) if 0 < k < n else 0.0
+        return torch.full(self.batch_shape, sets, dtype=self._dtype, device=self.probs.device)
+
+    @property
+    def joint_inclusion(self) -> Tensor:
+        """k(k − 1)/(n(n − 1)), with π on the diagonal."""
+        n, k = self.n, int(self.k)
+        joint = torch.full(
+            (n, n), k * (k - 1) / (n * max(1, n - 1)), dtype=self._dtype, device=self.probs.device
+        )
+        return joint.fill_diagonal_(k / n).expand(*self.batch_shape, n, n)
+
+    @property
+    def mode(self) -> Tensor:
+        """The first k units: all sets are equally likely."""
+        x = torch.arange(self.n, device=self.probs.device) < self.k
+        return x.to(self._dtype).expand(self.batch_shape + self.event_shape)
+
+    def __repr__(self) -> str:
+        """Show k, n and the batch."""
+        return f"SimpleRandom(k: {self.k}, n: {self.n}, batch_shape: {tuple(self.batch_shape)})"

@@ -1,0 +1,180 @@
+"""Stratified sampling: units in groups, a fixed number from each, independently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+
+__all__ = ["Stratified"]
+
+
+class Stratified(KHotDistribution):
+    r"""A design for each stratum, independent of each other.
+
+    .. math:: p(x) = \prod_h p_h(x_h), \qquad \pi_{ij} = \pi_i \pi_j \text{ across strata}
+
+    The size of each stratum's part is fixed, so the total is. R: ``strata``.
+
+    Args:
+        strata: the stratum of each unit, integers 0 … H − 1 of shape (n,), each with at least one unit.
+        designs: one for each stratum, over its units in their order, with one batch shape; or a class that
+            is made for each stratum from ``k`` and its part of ``probs`` or ``logits``.
+        k: with a class, how many units of each stratum, H integers.
+        probs: with a class, inclusion probabilities (…, n), which sum to ``k[h]`` over stratum h.
+        logits: with a class, instead of ``probs``, scores (…, n).
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> from khot.designs import SimpleRandom, Systematic
+        >>> strata = torch.tensor([0, 1, 0, 1, 1])
+        >>> design = Stratified(strata, [SimpleRandom(1, 2), SimpleRandom(2, 3)])
+        >>> design.mean
+        tensor([0.5000, 0.6667, 0.5000, 0.6667, 0.6667])
+        >>> Stratified(strata, Systematic, k=[1, 1], logits=torch.zeros(5)).joint_inclusion[0]
+        tensor([0.5000, 0.1667, 0.0000, 0.1667, 0.1667])
+
+    Reference: Neyman (1934), On the Two Different Aspects of the Representative Method.
+    """
+
+    def __init__(
+        self,
+        strata: Tensor,
+        designs: Sequence[KHotDistribution] | type[KHotDistribution],
+        k: Sequence[int] | None = None,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        members = _members(strata)
+        if isinstance(designs, type):
+            made = _of_class(members, designs, k, probs, logits, validate_args)
+        elif not (k is None and probs is None and logits is None):
+            raise ValueError("Stratified: k, probs and logits are for a class; designs are made already")
+        else:
+            made = list(designs)
+        _check_parts(members, made)
+        self._members = members
+        # Off the support of a part is on that of the whole: its probability is 0, and not an error.
+        self._parts = [_unchecked(part) for part in made]
+        mean = self._gathered([part.mean for part in self._parts])
+        super().__init__(sum(int(part.k) for part in made), probs=mean, validate_args=False)
+        self._validate_args = validate_args is not False
+
+    @property
+    def parts(self) -> tuple[KHotDistribution, ...]:
+        """The designs of the strata."""
+        return tuple(self._parts)
+
+    def _gathered(self, values: list[Tensor]) -> Tensor:
+        """Values of the strata (…, n_h) in the order of the units."""
+        return torch.cat(values, -1)[..., torch.cat(self._members).argsort()]
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        drawn = [
+            units[part.sample_indices(sample_shape, generator)]
+            for units, part in zip(self._members, self._parts, strict=True)
+        ]
+        return torch.cat(drawn, -1).sort(-1).values
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The sum over strata; −inf where a stratum has not its number of units.
+
+        Args:
+            value: zeros and ones, shape broadcastable to (…, n).
+        """
+        x = self._checked_value(value).to(self._dtype)
+        terms = [part.log_prob(x[..., units]) for units, part in zip(self._members, self._parts, strict=True)]
+        return torch.stack(terms).sum(0)
+
+    def entropy(self) -> Tensor:
+        """The sum over strata."""
+        return torch.stack([part.entropy() for part in self._parts]).sum(0)
+
+    @property
+    def joint_inclusion(self) -> Tensor:
+        """Products of π across strata, the joint inclusion of the design within each."""
+        pi = self.mean
+        joint = (pi.unsqueeze(-1) * pi.unsqueeze(-2)).clone()
+        for units, part in zip(self._members, self._parts, strict=True):
+            joint[..., units.unsqueeze(-1), units] = part.joint_inclusion
+        return joint
+
+    @property
+    def mode(self) -> Tensor:
+        """The modes of the strata."""
+        return self._gathered([part.mode for part in self._parts])
+
+    def expand(self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None) -> Any:
+        """The same design for a larger batch.
+
+        Args:
+            batch_shape: the new one, to which the old one broadcasts.
+        """
+        new = super().expand(batch_shape, _instance)
+        new._members = self._members
+        new._parts = [part.expand(batch_shape) for part in self._parts]
+        return new
+
+    def __repr__(self) -> str:
+        """Show the designs of the strata."""
+        return f"Stratified({', '.join(map(repr, self._parts))})"
+
+
+def _members(strata: Tensor) -> list[Tensor]:
+    """The units of each stratum, increasing."""
+    if strata.is_floating_point() or strata.dim() != 1 or strata.numel() == 0:
+        got = f"{strata.dtype} of shape {tuple(strata.shape)}"
+        raise ValueError(f"Stratified: strata must be integers of shape (n,), got {got}")
+    found = sorted({int(label) for label in strata})
+    if found != list(range(len(found))):
+        raise ValueError(f"Stratified: strata must be 0 … H − 1, each with a unit, got {found}")
+    return [(strata == label).nonzero().flatten() for label in found]
+
+
+def _of_class(
+    members: list[Tensor],
+    design: type[KHotDistribution],
+    k: Sequence[int] | None,
+    probs: Tensor | None,
+    logits: Tensor | None,
+    validate_args: bool | None,
+) -> list[KHotDistribution]:
+    if k is None or len(k) != len(members):
+        got = None if k is None else list(k)
+        raise ValueError(f"Stratified: k must have one size for each of {len(members)} strata, got {got}")
+    n = sum(map(len, members))
+    for name, given in (("probs", probs), ("logits", logits)):
+        if given is not None and given.shape[-1:] != (n,):
+            raise ValueError(f"Stratified: {name} must have shape (…, {n}), got {tuple(given.shape)}")
+    return [
+        design(
+            size,
+            probs=None if probs is None else probs[..., units],
+            logits=None if logits is None else logits[..., units],
+            validate_args=validate_args,
+        )
+        for size, units in zip(k, members, strict=True)
+    ]
+
+
+def _check_parts(members: list[Tensor], parts: list[KHotDistribution]) -> None:
+    sizes, given = [len(units) for units in members], [part.n for part in parts]
+    if sizes != given:
+        raise ValueError(f"Stratified: designs must be over strata of {sizes} units, got {given}")
+    shapes = {part.batch_shape for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(f"Stratified: designs must have one batch shape, got {sorted(map(tuple, shapes))}")
+    fractions = [part.k for part in parts if not isinstance(part.k, int)]
+    if fractions:
+        raise ValueError(f"Stratified: designs must draw whole numbers of units, got k = {fractions[0]}")
+
+
+def _unchecked(design: KHotDistribution) -> KHotDistribution:
+    copy = design.expand(design.batch_shape)
+    copy._validate_args = False
+    return copy
