@@ -147,7 +147,6 @@ def test_many_units():
     assert log_p.isfinite().all()
     # One order of 1000! is less likely than the set.
     order = x[0].nonzero().flatten()
-    assert made.log_prob_ordered(order) + math.lgamma(1001) < log_p[0] + 1000
     assert made.log_prob_ordered(order) < log_p[0]
 
 
