@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from design_examples import ALL, APPROXIMATE, CLOSED, DESIGNS, ELIMINATIONS, RANDOM_ORDERS, probabilities
+from design_examples import ALL, APPROXIMATE, CLOSED, ELIMINATIONS, RANDOM_ORDERS, probabilities
 
 import khot
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
@@ -224,7 +224,7 @@ def test_sample(given):
 def test_sample_with_a_mask():
     x = torch.zeros(6)
     mask = torch.tensor([True, True, False, True, False, True])
-    for design in ("auto", *DESIGNS):
+    for design in ("auto", *DESIGNS_BY_NAME):
         y = khot.sample(x, 2, design, mask=mask, sample_shape=(200,))
         assert (y[:, ~mask] == 0).all()
         assert (y.mean(0)[mask] > 0).all()
