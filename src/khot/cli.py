@@ -1,4 +1,4 @@
-"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `doctor`, `demo`."""
+"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `train`, `doctor`, `demo`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from khot.bench.reproduction import Reproduction
 from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
+from khot.cli_train import train_command
 
 __all__ = ["app"]
 
@@ -45,6 +46,7 @@ bench = typer.Typer(
     subcommand_metavar="SUITE|list|all|tables",
 )
 app.add_typer(bench, name="bench")
+app.command("train")(train_command)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
 Threads = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, folder: str | Path, train: bool = True, size: int = 224, channels: int = 3) -> None:
         _import_pillow()
-        if size < 1:
-            raise ValueError(f"khot.data.load: size must be positive, got {size}")
-        if channels not in (1, 3):
-            raise ValueError(f"khot.data.load: channels must be 1 or 3, got {channels}")
+        _check_shape(size, channels)
         self.classes = _class_names(Path(folder) / "train")
         half = Path(folder) / "train" if train else _held_out_folder(Path(folder))
         unknown = sorted(set(_class_names(half)) - set(self.classes))
@@ -71,6 +69,13 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
     def image_shape(self) -> tuple[int, int, int]:
         """Channels, height and width."""
         return self.channels, self.size, self.size
+
+    def resized(self, size: int, channels: int) -> FolderImages:
+        """The same pictures in another size, grey or not."""
+        _check_shape(size, channels)
+        other = copy.copy(self)
+        other.size, other.channels = size, channels
+        return other
 
     def __len__(self) -> int:
         return len(self.files)
@@ -103,6 +108,13 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
         pixels = torch.frombuffer(bytearray(resized.tobytes()), dtype=torch.uint8)
         image = pixels.view(self.size, self.size, self.channels).permute(2, 0, 1) / 255
         return image.flip(-1) if mirrored else image.contiguous()
+
+
+def _check_shape(size: int, channels: int) -> None:
+    if size < 1:
+        raise ValueError(f"khot.data.load: size must be positive, got {size}")
+    if channels not in (1, 3):
+        raise ValueError(f"khot.data.load: channels must be 1 or 3, got {channels}")
 
 
 def _central_box(width: int, height: int, size: int) -> tuple[float, float, float, float]:

@@ -151,10 +151,10 @@ class Block(nn.Module):
 
 
 def init_weights(model: nn.Module) -> None:
-    """Linear layers from a truncated normal with deviation 0.02, biases 0; the rest as torch does."""
+    """Linear layers uniformly with Glorot's variance, as in the paper, biases 0; the rest as torch does."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            nn.init.trunc_normal_(module.weight, std=0.02)
+            nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
 
 
