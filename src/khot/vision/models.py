@@ -40,8 +40,7 @@ class _SelectingNetwork(nn.Module):
         self.blocks = nn.Sequential(*(Block(config, mixing(config)) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width, eps=1e-6)
         self.head = nn.Linear(config.width, config.classes)
-        init_weights(self)
-        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        init_weights(self, self.pos_embed)
 
     @classmethod
     def from_config(cls: type[_Selecting], config: NetworkConfig | Mapping[str, Any]) -> _Selecting:

@@ -15,6 +15,9 @@ from khot.vision.config import NetworkConfig
 __all__ = ["Attention", "Block", "Mlp", "PatchEmbed", "VisionTransformer", "as_config", "init_weights"]
 
 _NORM_EPS = 1e-6
+# About the size of an embedded patch. With the usual 0.02 a small network spends its first epochs without
+# knowing where its patches are.
+_POSITION_STD = 0.3
 
 
 class VisionTransformer(nn.Module):
@@ -48,9 +51,8 @@ class VisionTransformer(nn.Module):
         self.blocks = nn.Sequential(*(Block(config, Attention(config)) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width, eps=_NORM_EPS)
         self.head = nn.Linear(config.width, config.classes)
-        init_weights(self)
         nn.init.normal_(self.cls_token, std=1e-6)
-        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        init_weights(self, self.pos_embed)
 
     @classmethod
     def from_config(cls, config: NetworkConfig | Mapping[str, Any]) -> VisionTransformer:
@@ -150,12 +152,13 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
-def init_weights(model: nn.Module) -> None:
-    """Linear layers uniformly with Glorot's variance, as in the paper, biases 0; the rest as torch does."""
+def init_weights(model: nn.Module, positions: Tensor) -> None:
+    """Linear layers uniformly with Glorot's variance, biases 0, positions normal; the rest as torch does."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             nn.init.zeros_(module.bias)
+    nn.init.normal_(positions, std=_POSITION_STD)
 
 
 def as_config(config: NetworkConfig | Mapping[str, Any]) -> NetworkConfig:

@@ -33,7 +33,7 @@ def test_a_changed_configuration_names_the_field(network, tmp_path):
     fields = json.loads((tmp_path / "config.json").read_text())
     for field, value, message in (
         ("k", 5, "has k = 5, the weights were saved with 4"),
-        ("width", 32, "has width = 32, the weights were saved with 64"),
+        ("width", 32, "has width = 32, the weights were saved with 48"),
         ("extra", 1, "no field 'extra'"),
         ("heads", 3, "heads must divide"),
     ):
@@ -46,8 +46,8 @@ def test_weights_that_do_not_fit_are_named(network, tmp_path):
     save_network(network, tmp_path)
     weights = tmp_path / "model.safetensors"
     tensors = load_file(weights)
-    save_file({**tensors, "head.weight": torch.zeros(3, 64)}, weights)
-    with pytest.raises(ValueError, match=r"head.weight has the shape \(3, 64\), .* asks for \(10, 64\)"):
+    save_file({**tensors, "head.weight": torch.zeros(3, 48)}, weights)
+    with pytest.raises(ValueError, match=r"head.weight has the shape \(3, 48\), .* asks for \(10, 48\)"):
         load_network(tmp_path)
     save_file({name: tensor for name, tensor in tensors.items() if name != "norm.bias"}, weights)
     with pytest.raises(ValueError, match=r"lacks norm.bias"):
