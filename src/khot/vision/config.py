@@ -169,8 +169,8 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "channels": 1,
         "classes": 10,
         "patch_size": 2,
-        "width": 64,
-        "depth": 4,
+        "width": 48,
+        "depth": 3,
         "k": 4,
     },
     "mnist": {
@@ -188,7 +188,12 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_names() -> tuple[str, ...]:
-    """The names that :func:`preset` knows."""
+    """The names that :func:`preset` knows.
+
+    Example:
+        >>> preset_names()
+        ('digits', 'mnist', 'imagenet-tiny', 'imagenet-small')
+    """
     return tuple(_PRESETS)
 
 

@@ -35,7 +35,7 @@ def test_a_changed_configuration_names_the_field(network, tmp_path):
         ("k", 5, "has k = 5, the weights were saved with 4"),
         ("width", 32, "has width = 32, the weights were saved with 48"),
         ("extra", 1, "no field 'extra'"),
-        ("heads", 3, "heads must divide"),
+        ("heads", 5, "heads must divide"),
     ):
         (tmp_path / "config.json").write_text(json.dumps({**fields, field: value}))
         with pytest.raises(ValueError, match=message):
