@@ -47,9 +47,9 @@ def train_command(
 
     Under torchrun (`torchrun --nproc-per-node 2 -m khot train …`) the processes share every batch.
     """
+    given = {name: value for name, value in locals().items() if value is not None}
     import torch
 
-    given = {name: value for name, value in locals().items() if value is not None}
     if threads is not None:
         torch.set_num_threads(threads)
     try:

@@ -15,7 +15,7 @@ __all__ = ["FolderImages"]
 
 _SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 _HELD_OUT = ("val", "validation", "test")
-_LARGEST_MARGIN = 256 / 224  # of the picture around the central crop, as is usual for ImageNet
+_MARGIN = 256 / 224  # the shorter side over the central crop, as is usual for ImageNet
 _CROP_AREA = (0.08, 1.0)
 _CROP_RATIO = (3 / 4, 4 / 3)
 _CROP_ATTEMPTS = 10
@@ -119,7 +119,7 @@ def _check_shape(size: int, channels: int) -> None:
 
 def _central_box(width: int, height: int, size: int) -> tuple[float, float, float, float]:
     """The square of the picture that becomes the image: its shorter side without a margin."""
-    side = min(width, height) / (_LARGEST_MARGIN if min(width, height) > size else 1)
+    side = min(width, height) / (_MARGIN if min(width, height) > size else 1)
     left, top = (width - side) / 2, (height - side) / 2
     return left, top, left + side, top + side
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import tempfile
@@ -64,8 +65,6 @@ def _decoded(text: str) -> Any:
 
 
 def _safetensors(module: str) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
