@@ -1,8 +1,9 @@
-"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `doctor`, `demo`."""
+"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `train`, `doctor`, `demo`."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typer.core import TyperGroup
 from khot.bench.reproduction import Reproduction
 from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
+from khot.cli_train import train_command
 
 __all__ = ["app"]
 
@@ -44,6 +46,7 @@ bench = typer.Typer(
     subcommand_metavar="SUITE|list|all|tables",
 )
 app.add_typer(bench, name="bench")
+app.command("train")(train_command)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
 Threads = Annotated[
@@ -59,6 +62,10 @@ Only = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option(help="The JSON file to write.", show_default="benchmarks/results/<suite>.json")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The folder with the data sets.", show_default="$KHOT_DATA or ~/.cache/khot"),
 ]
 Root = Annotated[Path, typer.Option(help="The checkout that holds README.md, docs and benchmarks.")]
 
@@ -169,6 +176,7 @@ def reproduce(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 2,
+    data_dir: DataDir = None,
     root: Root = Path(),
 ) -> None:
     """Repeat published experiments; a run that was done is not done again."""
@@ -176,6 +184,8 @@ def reproduce(
         for name in reproduction_names():
             typer.echo(f"{name:20} {load_reproduction(name).title}")
         return
+    if data_dir is not None:
+        os.environ["KHOT_DATA"] = str(data_dir)
     try:
         chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
     except ValueError as error:

@@ -23,7 +23,7 @@ ORDER = [
     {"apps", "vision", "parallel", "interop"},
     {"khot"},  # khot/__init__.py
     {"bench"},
-    {"cli", "explore", "demo", "doctor", "__main__"},
+    {"cli", "cli_train", "explore", "demo", "doctor", "__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Beside the relaxations, which do not import them.

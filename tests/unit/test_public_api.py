@@ -8,17 +8,37 @@ import pytest
 
 import khot
 import khot.testing
+import khot.vision.training
 from khot.relaxations import registry
 
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
-    for module in (khot, khot.constraints, khot.designs, khot.estimators, khot.metrics, khot.nn)
+    for module in (
+        khot,
+        khot.constraints,
+        khot.data,
+        khot.designs,
+        khot.estimators,
+        khot.metrics,
+        khot.nn,
+        khot.vision,
+        khot.vision.training,
+    )
     for name in module.__all__
     if callable(getattr(module, name))
 }
 MODULES = sorted(
     found.name
-    for package in (khot.designs, khot.estimators, khot.losses, khot.nn, khot.relaxations, khot.testing)
+    for package in (
+        khot.data,
+        khot.designs,
+        khot.estimators,
+        khot.losses,
+        khot.nn,
+        khot.relaxations,
+        khot.testing,
+        khot.vision,
+    )
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
 )
 

@@ -11,6 +11,7 @@ from khot.bench.reproducing import missing_packages, reproduce
 from khot.bench.reproduction import Ledger, Reproduction, load_ledger, mean_and_error
 from khot.bench.reproductions import load_reproduction, reproduction_names
 from khot.cli import app
+from khot.data import data_folder
 
 
 def experiment(run, needs=()):
@@ -96,3 +97,18 @@ def test_the_command_lists_and_names_what_there_is():
     wrong = CliRunner().invoke(app, ["reproduce", "nothing2020"])
     assert wrong.exit_code == 1
     assert "unknown reproduction 'nothing2020'; choose from" in wrong.output
+
+
+def test_the_command_says_where_the_data_are(tmp_path, monkeypatch):
+    monkeypatch.setenv("KHOT_DATA", "elsewhere")
+    seen = []
+
+    def run(settings):
+        seen.append(data_folder())
+        return {"value": 1.0}
+
+    monkeypatch.setattr("khot.cli.load_reproduction", lambda name: experiment(run))
+    options = ["--quick", "--threads", "1", "--output", str(tmp_path), "--data-dir", str(tmp_path / "data")]
+    done = CliRunner().invoke(app, ["reproduce", "fake", *options])
+    assert done.exit_code == 0, done.output
+    assert seen == [tmp_path / "data"] * 2

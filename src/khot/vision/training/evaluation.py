@@ -1,0 +1,59 @@
+"""How good a network is on images it has not seen."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from khot.data import FolderImages, ImageTensors
+from khot.vision.training.processes import Processes
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    model: nn.Module,
+    data: ImageTensors | FolderImages,
+    batch_size: int = 256,
+    bfloat16: bool = False,
+    processes: Processes | None = None,
+) -> dict[str, float]:
+    """Cross entropy, top-1 and top-5 accuracy.
+
+    Args:
+        model: from images to logits; left in the mode it was in.
+        data: the images.
+        batch_size: of a forward pass.
+        bfloat16: whether to compute under autocast to bfloat16.
+        processes: that share the work; by default this one alone.
+
+    Returns:
+        ``loss``, ``top1`` and ``top5``; with fewer than five classes top-5 is 1.
+
+    Example:
+        >>> data = ImageTensors(torch.eye(3).view(3, 1, 1, 3), torch.tensor([0, 1, 1]), ("a", "b", "c"))
+        >>> round(evaluate(nn.Flatten(), data)["top1"], 3)
+        0.667
+    """
+    processes = processes or Processes()
+    mine = torch.arange(processes.rank, len(data), processes.count)
+    totals = torch.zeros(3, dtype=torch.float64)
+    was_training = model.training
+    model.eval()
+    try:
+        for start in range(0, len(mine), batch_size):
+            totals += _batch_totals(model, *data.batch(mine[start : start + batch_size]), bfloat16)
+    finally:
+        model.train(was_training)
+    means = processes.summed(totals) / len(data)
+    return {"loss": means[0].item(), "top1": means[1].item(), "top5": means[2].item()}
+
+
+@torch.no_grad()
+def _batch_totals(model: nn.Module, images: Tensor, labels: Tensor, bfloat16: bool) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        logits = model(images).float()
+    loss = F.cross_entropy(logits, labels, reduction="sum")
+    best = logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)
+    return torch.stack([loss.double(), best[:, 0].sum().double(), best.sum().double()])

@@ -1,0 +1,59 @@
+"""The processes that train together: one, or those that torchrun started, on gloo."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+__all__ = ["Processes", "joined_processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many processes train together, and which of them this is."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def replicated(self, model: nn.Module) -> nn.Module:
+        """The model, with gradients averaged over the processes."""
+        return nn.parallel.DistributedDataParallel(model) if self.count > 1 else model
+
+    def summed(self, value: Tensor) -> Tensor:
+        """The sum over the processes."""
+        if self.count > 1:
+            dist.all_reduce(value)  # pyright: ignore[reportUnknownMemberType]
+        return value
+
+    def gathered(self, value: Tensor) -> list[Tensor]:
+        """The value of each process."""
+        if self.count == 1:
+            return [value]
+        values = [torch.empty_like(value) for _ in range(self.count)]
+        dist.all_gather(values, value)  # pyright: ignore[reportUnknownMemberType]
+        return values
+
+
+@contextlib.contextmanager
+def joined_processes() -> Generator[Processes]:
+    """This process among those of torchrun, if it is one of them."""
+    count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count == 1:
+        yield Processes()
+        return
+    dist.init_process_group("gloo")
+    try:
+        yield Processes(dist.get_rank(), count)
+    finally:
+        dist.destroy_process_group()

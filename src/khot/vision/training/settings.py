@@ -1,0 +1,96 @@
+"""How a network is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["TrainSettings"]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a network is trained: AdamW, a warm-up, then half a cosine down to 0.
+
+    Args:
+        data: a name or a folder for :func:`khot.data.load`.
+        epochs: how many.
+        batch_size: of a step, over all processes.
+        learning_rate: the highest.
+        weight_decay: of matrices; biases, norms, positions and temperatures have none.
+        warmup_epochs: how long the learning rate grows.
+        label_smoothing: in [0, 1).
+        mixup: the parameter of the beta distribution from which mixing weights come; 0 is no mixup.
+        clip: the largest norm of a gradient; 0 is no clipping.
+        augment: whether training images are shifted, or cropped and mirrored, at random.
+        bfloat16: whether to compute under autocast to bfloat16.
+        seed: of the initial weights, the order of the images and all noise.
+        checkpoint_steps: state is kept after every epoch, and every so many steps if this is not 0.
+
+    Example:
+        >>> TrainSettings(epochs=0)
+        Traceback (most recent call last):
+        ValueError: TrainSettings: epochs must be an integer ≥ 1, got 0
+    """
+
+    data: str = "digits"
+    epochs: int = 40
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.05
+    warmup_epochs: float = 3.0
+    label_smoothing: float = 0.1
+    mixup: float = 0.0
+    clip: float = 1.0
+    augment: bool = True
+    bfloat16: bool = False
+    seed: int = 0
+    checkpoint_steps: int = 0
+
+    def __post_init__(self) -> None:
+        self._require("data", "a text", lambda value: isinstance(value, str) and bool(value))
+        for field in ("augment", "bfloat16"):
+            self._require(field, "true or false", lambda value: isinstance(value, bool))
+        for field in ("epochs", "batch_size"):
+            self._require(field, "an integer ≥ 1", lambda value: _is_integer(value) and value >= 1)
+        for field in ("seed", "checkpoint_steps"):
+            self._require(field, "an integer ≥ 0", lambda value: _is_integer(value) and value >= 0)
+        self._require("learning_rate", "a number > 0", lambda value: _is_number(value) and value > 0)
+        for field in ("weight_decay", "warmup_epochs", "mixup", "clip"):
+            self._require(field, "a number ≥ 0", lambda value: _is_number(value) and value >= 0)
+        self._require(
+            "label_smoothing", "a number in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1
+        )
+
+    def _require(self, field: str, rule: str, allowed: Callable[[Any], bool]) -> None:
+        value = getattr(self, field)
+        if not allowed(value):
+            raise ValueError(f"TrainSettings: {field} must be {rule}, got {value!r}")
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
+        """The settings with these fields; an unknown one is an error that names it."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise ValueError(f"TrainSettings: no field {unknown[0]!r}; there are {', '.join(known)}")
+        return cls(**fields)
+
+    def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step, counted from 0 over all epochs."""
+        warmup = self.warmup_epochs * steps_per_epoch
+        if step < warmup:
+            return self.learning_rate * (step + 1) / (warmup + 1)
+        share = (step - warmup) / max(self.epochs * steps_per_epoch - warmup, 1.0)
+        return self.learning_rate * (1 + math.cos(math.pi * share)) / 2
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
