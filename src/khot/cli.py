@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 import sys
 import tempfile
@@ -59,6 +60,10 @@ Only = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option(help="The JSON file to write.", show_default="benchmarks/results/<suite>.json")
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The folder with the data sets.", show_default="$KHOT_DATA or ~/.cache/khot"),
 ]
 Root = Annotated[Path, typer.Option(help="The checkout that holds README.md, docs and benchmarks.")]
 
@@ -169,6 +174,7 @@ def reproduce(
         ),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 2,
+    data_dir: DataDir = None,
     root: Root = Path(),
 ) -> None:
     """Repeat published experiments; a run that was done is not done again."""
@@ -176,6 +182,8 @@ def reproduce(
         for name in reproduction_names():
             typer.echo(f"{name:20} {load_reproduction(name).title}")
         return
+    if data_dir is not None:
+        os.environ["KHOT_DATA"] = str(data_dir)
     try:
         chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
     except ValueError as error:

@@ -1,0 +1,27 @@
+"""Where data files are looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["VARIABLE", "data_folder"]
+
+VARIABLE = "KHOT_DATA"
+
+
+def data_folder(data_dir: str | Path | None = None) -> Path:
+    """The folder that holds the data: the argument, else the variable KHOT_DATA, else ~/.cache/khot.
+
+    Args:
+        data_dir: wins over the environment.
+
+    Returns:
+        The folder, which need not exist.
+
+    Example:
+        >>> data_folder("pictures")
+        PosixPath('pictures')
+    """
+    chosen = data_dir or os.environ.get(VARIABLE) or Path("~/.cache/khot")
+    return Path(chosen).expanduser()
