@@ -20,7 +20,7 @@ them with a loss, and ``diagnose`` measures their bias and variance on a loss of
 ``straight_through(soft, hard)`` is the primitive: the value of one tensor, the gradient of another.
 """
 
-from khot.estimators.diagnosis import Diagnosis, diagnose
+from khot.estimators.diagnosis import Diagnosed, Diagnosis, diagnose
 from khot.estimators.gradient import estimate_gradient
 from khot.estimators.gumbel_straight_through import gumbel_straight_through
 from khot.estimators.imle import AdaptiveStep, adaptive_imle, imle
@@ -34,6 +34,7 @@ from khot.relaxations.straight_through import straight_through
 
 __all__ = [
     "AdaptiveStep",
+    "Diagnosed",
     "Diagnosis",
     "Estimator",
     "adaptive_imle",

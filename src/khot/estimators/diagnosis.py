@@ -36,6 +36,11 @@ class Diagnosed:
         cosine_each: the mean of the cosines of single estimates.
         reference: ``enumeration``, or ``long run`` of the score function.
         reference_noise: the standard error of that.
+
+    Example:
+        >>> found = diagnose(lambda x: x[..., 0], torch.zeros(4), 2, estimators=["simple"], repeats=10)
+        >>> found.rows[0].law, found.rows[0].reference
+        ('conditional_poisson', 'enumeration')
     """
 
     estimator: str

@@ -151,9 +151,9 @@ def _toy_table(ledger: Ledger, loss: str) -> Grid:
         ),
         rows=tuple((label, *(text(number, label) for number in numbers)) for label in _CHOICES),
         notes=(
-            "In units of the length of the exact gradient of the estimator's own law; an estimate is the mean "
-            f"of {_SAMPLES} samples. Mean ± standard error over {seeds} seeds of scores and f. A bias below its "
-            "standard error may be none.",
+            "In units of the length of the exact gradient of the estimator's own law; an estimate is the "
+            f"mean of {_SAMPLES} samples. Mean ± standard error over {seeds} seeds of scores and f. A bias "
+            "below its standard error may be none.",
         ),
         origin=ledger.origin,
     )
@@ -188,11 +188,11 @@ def _autoencoder_table(ledger: Ledger) -> Grid:
         header=("estimator", "trained with divergence", "sampled code", "k largest", "negative ELBO"),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over {seeds} seeds, {steps} steps of 100 images, one sample a step (4 for the "
-            "score function). Divergence: from the uniform prior, log C(40, 10) = 20.6 minus the entropy of the "
-            "code, where that has a closed form. Without it the code may become deterministic, and the negative "
-            "ELBO is at most 20.6 above the reconstruction. A relaxed subset is tested with a Gumbel top-k "
-            "sample.",
+            f"Mean ± standard error over {seeds} seeds, {steps} steps of 100 images, one sample a step (4 "
+            "for the score function). Divergence: from the uniform prior, log C(40, 10) = 20.6 minus the "
+            "entropy of the code, where that has a closed form. Without it the code may become "
+            "deterministic, and the negative ELBO is at most 20.6 above the reconstruction. A relaxed subset "
+            "is tested with a Gumbel top-k sample.",
         ),
         origin=ledger.origin,
     )
