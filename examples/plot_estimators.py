@@ -40,8 +40,7 @@ found = diagnose(loss, scores, k, estimators=estimators, repeats=4000, generator
 print(found)
 
 # %%
-# The score function alone has no bias, and a large variance. To its left are those that trade some bias for
-# much less of it.
+# The score function alone has no bias, and the largest variance. The others trade some bias for less of it.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 found.plot(axes)
 plt.show()

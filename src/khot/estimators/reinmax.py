@@ -66,9 +66,12 @@ def reinmax(
     rows, last = rows_of(name, scores, k, dim, mask, largest)
     made, pi = distribution_of(rows, k, design)
     x = made.sample((), generator)
-    log_prob = made.log_prob(x)
-    # A set of probability zero but for rounding can be drawn; it has no gradient.
-    log_prob = torch.where(log_prob.isfinite(), log_prob, 0.0).unsqueeze(-1)
-    away = (x - pi).detach() / 2
-    x = x + (pi - pi.detach()) / 2 + away * (log_prob - log_prob.detach())
+    away = (x - pi).detach()
+    if design == "conditional_poisson":  # of the exponential family: its score is at hand already
+        log_prob = (away * torch.where(rows.isfinite(), rows, 0.0)).sum(-1, keepdim=True)
+    else:
+        log_prob = made.log_prob(x).unsqueeze(-1)
+        # A set of probability zero but for rounding can be drawn; it has no gradient.
+        log_prob = torch.where(log_prob.isfinite(), log_prob, 0.0)
+    x = x + (pi - pi.detach()) / 2 + away / 2 * (log_prob - log_prob.detach())
     return x.to(scores.dtype).movedim(-1, last)

@@ -54,7 +54,7 @@ def _chosen(label: str) -> Estimator:
 
 def _runs(quick: bool) -> Sequence[Settings]:
     toy_seeds, repeats = (1, 200) if quick else (5, 2000)
-    seeds, steps, data = (1, 20, "digits") if quick else (3, 600, "mnist")
+    seeds, steps, data = (1, 20, "digits") if quick else (3, 400, "mnist")
     runs: list[Settings] = [
         {"part": "toy", "loss": loss, "seed": seed, "repeats": repeats}
         for loss in _LOSSES
