@@ -80,7 +80,7 @@ class SubsetAutoencoder(nn.Module):
     def divergence(self, scores: Tensor) -> Tensor:
         """log C(n, k) − entropy, for laws that have one."""
         n, k = self.task.units, self.task.chosen
-        made, _ = distribution_of(scores, k, self.estimator.law)
+        made = distribution_of(scores, k, self.estimator.law)
         return math.log(math.comb(n, k)) - made.entropy()
 
 

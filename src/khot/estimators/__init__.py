@@ -17,7 +17,8 @@ gumbel_straight_through  Plackett–Luce       that of the relaxed sample, at th
 
 ``get(name, **options)`` chooses by name, as ``khot.nn.SampledTopK`` does; ``estimate_gradient`` calls any of
 them with a loss, and ``diagnose`` measures their bias and variance on a loss of your own.
-``straight_through(soft, hard)`` is the primitive: the value of one tensor, the gradient of another.
+``straight_through(soft, hard)`` is the primitive: the value of one tensor, the gradient of another; with a k
+in place of ``hard`` it is the first of the table.
 """
 
 from khot.estimators.diagnosis import Diagnosed, Diagnosis, diagnose
@@ -30,7 +31,7 @@ from khot.estimators.relaxed_subset import relaxed_subset
 from khot.estimators.sampled_straight_through import sampled_straight_through
 from khot.estimators.score_function import score_function, score_function_loss
 from khot.estimators.simple import simple
-from khot.relaxations.straight_through import straight_through
+from khot.estimators.straight_through import straight_through
 
 __all__ = [
     "AdaptiveStep",

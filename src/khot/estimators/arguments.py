@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from khot.designs import ConditionalPoisson, KHotDistribution
+from khot.designs import ConditionalPoisson, KHotDistribution, PlackettLuce
 from khot.designs.facade import DESIGNS
 from khot.relaxations import sigmoid_topk
 from khot.relaxations.arguments import allowed_scores, check_budget, compute_dtype, position
 
-__all__ = ["check_design", "distribution_of", "rows_of"]
+__all__ = ["check_design", "distribution_of", "has_log_prob", "inclusion_of", "rows_of"]
+
+_BY_SCORES = (ConditionalPoisson, PlackettLuce)  # whose logits are their natural parameters
 
 
 def rows_of(
@@ -30,11 +32,18 @@ def check_design(name: str, design: str) -> None:
         raise ValueError(f"{name}: unknown design {design!r}; known designs: {', '.join(DESIGNS)}")
 
 
-def distribution_of(rows: Tensor, k: int, design: str) -> tuple[KHotDistribution, Tensor]:
-    """The design at these scores and its inclusion probabilities, with a gradient in the scores."""
+def has_log_prob(design: str) -> bool:
+    """Whether sets have a log-probability, without an order in which they came."""
+    return DESIGNS[design].log_prob is not KHotDistribution.log_prob
+
+
+def distribution_of(rows: Tensor, k: int, design: str) -> KHotDistribution:
+    """The design at these scores, with a gradient in them."""
     kind = DESIGNS[design]
-    if kind is ConditionalPoisson:
-        made = ConditionalPoisson(k, logits=rows)
-        return made, made.mean
-    pi = sigmoid_topk(rows, k)
-    return kind(k, probs=pi), pi
+    return kind(k, logits=rows) if kind in _BY_SCORES else kind(k, probs=sigmoid_topk(rows, k))
+
+
+def inclusion_of(made: KHotDistribution) -> Tensor:
+    """Its inclusion probabilities, with a gradient in the scores; the true ones where π is approximate."""
+    given = made.exact_inclusion and not isinstance(made, _BY_SCORES)
+    return made.probs if given else made.mean

@@ -13,7 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import check_design, distribution_of, rows_of
+from khot.designs.facade import DESIGNS
+from khot.estimators.arguments import check_design, distribution_of, has_log_prob, inclusion_of, rows_of
 
 __all__ = ["reinmax"]
 
@@ -39,7 +40,7 @@ def reinmax(
         scores: any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         design: one with a log-probability: ``conditional_poisson`` (scores are natural parameters),
-            ``tree_pivotal`` or ``systematic`` (π is ``sigmoid_topk(scores, k)``).
+            ``tree_pivotal``, ``sampford``, ``systematic``, … (π is ``sigmoid_topk(scores, k)``).
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
@@ -59,12 +60,12 @@ def reinmax(
     """
     name = "reinmax"
     check_design(name, design)
-    if design.startswith("random_"):
-        raise ValueError(
-            f"{name}: design must have a log-probability, got {design!r}; take it without random_"
-        )
+    if not has_log_prob(design):
+        known = ", ".join(filter(has_log_prob, DESIGNS))
+        raise ValueError(f"{name}: design must have a log-probability, got {design!r}; these have: {known}")
     rows, last = rows_of(name, scores, k, dim, mask, largest)
-    made, pi = distribution_of(rows, k, design)
+    made = distribution_of(rows, k, design)
+    pi = inclusion_of(made)
     x = made.sample((), generator)
     away = (x - pi).detach()
     if design == "conditional_poisson":  # of the exponential family: its score is at hand already

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import check_design, distribution_of, rows_of
+from khot.estimators.arguments import check_design, distribution_of, inclusion_of, rows_of
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["sampled_straight_through"]
@@ -32,7 +32,8 @@ def sampled_straight_through(
         scores: any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         design: as in ``khot.sample``; π is ``sigmoid_topk(scores, k)``, but for ``conditional_poisson`` the
-            scores are its natural parameters, and this is :func:`simple`. Designs in a fixed order are
+            scores are its natural parameters, and this is :func:`simple`; so they are for
+            ``plackett_luce``, whose π is a quadrature and slow for long rows. Designs in a fixed order are
             faster, but further from the truth where units that follow each other matter together.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension that is drawn from.
@@ -54,6 +55,6 @@ def sampled_straight_through(
     name = "sampled_straight_through"
     check_design(name, design)
     rows, last = rows_of(name, scores, k, dim, mask, largest)
-    made, pi = distribution_of(rows, k, design)
-    x = straight_through(pi, made.sample((), generator))
+    made = distribution_of(rows, k, design)
+    x = straight_through(inclusion_of(made), made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

@@ -49,6 +49,6 @@ def simple(
     Sampling.
     """
     rows, last = rows_of("simple", scores, k, dim, mask, largest)
-    made, pi = distribution_of(rows, k, "conditional_poisson")
-    x = straight_through(pi, made.sample((), generator))
+    made = distribution_of(rows, k, "conditional_poisson")
+    x = straight_through(made.mean, made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

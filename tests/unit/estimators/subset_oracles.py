@@ -5,9 +5,15 @@ import itertools
 import torch
 
 import khot
-from khot.designs import Systematic, TreePivotal
+from khot.designs import SequentialPivotal, Systematic, TreePivotal
+from khot.designs.facade import DESIGNS
 
 N, K = 7, 3
+IN_RANDOM_ORDER = {
+    "random_systematic": Systematic,
+    "random_tree_pivotal": TreePivotal,
+    "random_pivotal": SequentialPivotal,
+}
 CLOSED = ["conditional_poisson", "tree_pivotal", "systematic"]
 
 
@@ -58,9 +64,9 @@ def probabilities(law, theta, k):
     if law == "plackett_luce":
         return in_turn(theta, sets)
     pi = khot.sigmoid_topk(theta, k)
-    ordered = TreePivotal if law.endswith("tree_pivotal") else Systematic
-    if not law.startswith("random_"):
-        return ordered(k, probs=pi).log_prob(sets).exp()
+    if law not in IN_RANDOM_ORDER:
+        return DESIGNS[law](k, probs=pi).log_prob(sets).exp()
+    ordered = IN_RANDOM_ORDER[law]
     orders = torch.tensor(list(itertools.permutations(range(len(theta)))))
     return ordered(k, probs=pi[orders]).log_prob(sets[:, orders]).exp().mean(1)
 

@@ -217,7 +217,12 @@ def test_estimate_gradient_takes_rows_one_by_one():
             "unknown design 'x'; known designs: systematic",
         ),
         (lambda: get("reinmax", design="random_systematic"), ValueError, "must have a log-probability"),
-        (lambda: get("score_function", design="x"), ValueError, "known designs: .*plackett_luce"),
+        (lambda: get("score_function", design="brewer"), ValueError, "must be one of .*, got 'brewer'"),
+        (
+            lambda: get("score_function", design="x"),
+            ValueError,
+            "design must be one of .*plackett_luce, got 'x'",
+        ),
         (lambda: get("imle", step=0.0), ValueError, "imle: step must be positive and finite, got 0.0"),
         (
             lambda: AdaptiveStep(rate=-1.0),
