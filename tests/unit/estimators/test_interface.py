@@ -41,6 +41,9 @@ def test_functions_are_what_get_gives(name):
 def test_straight_through_by_name_is_the_sampled_one():
     one = estimators.sampled_straight_through(X, 4, design="systematic", generator=seeded())
     assert torch.equal(one, get("straight_through", design="systematic")(X, 4, generator=seeded()))
+    assert torch.equal(one, estimators.straight_through(X, 4, design="systematic", generator=seeded()))
+    with pytest.raises(TypeError, match="straight_through: 'design' is for a sample of k"):
+        estimators.straight_through(X, X, design="systematic")
 
 
 @pytest.mark.parametrize("name", NAMES)
