@@ -1,0 +1,78 @@
+"""Which tokens are kept, and how a gradient reaches their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.designs.facade import design_for
+from khot.relaxations.matrices import ranked_indices
+from khot.relaxations.selection import Order
+from khot.relaxations.straight_through import straight_through
+
+__all__ = ["Kept", "Sampler", "design_sampler", "kept_hard", "kept_sample", "left_over", "taken"]
+
+Sampler = Callable[[Tensor, int], Tensor]
+
+
+class Kept(NamedTuple):
+    """``tokens`` (B, k, C), and ``indices`` (B, k) among the tokens there were; −1 where there were too few."""
+
+    tokens: Tensor
+    indices: Tensor
+
+
+def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
+    """The k tokens with the largest scores; −inf is not kept. The scores get no gradient."""
+    indices, exists = ranked_indices(scores.detach(), k)
+    indices = torch.where(exists, indices, -1)
+    if order == "position":
+        place = torch.where(exists, indices, scores.shape[-1])
+        indices = indices.gather(-1, place.argsort(-1))
+    return Kept(taken(tokens, indices), indices)
+
+
+def taken(tokens: Tensor, indices: Tensor) -> Tensor:
+    """The tokens at ``indices``, zeros where that is −1."""
+    found = tokens.gather(1, indices.clamp_min(0).unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
+    return torch.where((indices >= 0).unsqueeze(-1), found, 0)
+
+
+def kept_sample(tokens: Tensor, scores: Tensor, k: int, order: Order, sampler: Sampler) -> Kept:
+    """k tokens drawn by a sampler, which sees finite scores: those of padding are far below all others."""
+    allowed = scores > -math.inf
+    lowest = torch.where(allowed, scores, math.inf).amin(-1, keepdim=True)
+    lowest = torch.where(lowest.isfinite(), lowest, 0).detach()
+    drawn = sampler(torch.where(allowed, scores, lowest - 1e4), k)
+    chosen, indices = kept_hard(tokens, torch.where(drawn.detach() > 0.5, scores, -math.inf), k, order)
+    factor = drawn.gather(-1, indices.clamp_min(0)).unsqueeze(-1).to(tokens.dtype)
+    return Kept(chosen * factor, indices)
+
+
+def design_sampler(design: str, temperature: float, generator: torch.Generator | None) -> Sampler:
+    """Draws k by a design, with the gradient of its inclusion probabilities (straight-through)."""
+
+    def draw(scores: Tensor, k: int) -> Tensor:
+        kind = design_for(design, scores.shape[-1], k, "scores")
+        distribution = kind(k, logits=scores / temperature)
+        return straight_through(distribution.mean, distribution.sample((), generator))
+
+    return draw
+
+
+def left_over(tokens: Tensor, scores: Tensor, indices: Tensor) -> Tensor:
+    r"""EViT's fused token (B, 1, C): the tokens that are not kept, weighted by the attention they got.
+
+    .. math:: x_\mathrm{fused} = \sum_{i \notin \mathrm{kept}} a_i x_i, \quad a_i = \exp(s_i)
+
+    Reference: Liang et al. (2022), Not All Patches are What You Need, arXiv:2202.07800.
+    """
+    marks = torch.zeros(scores.shape, dtype=torch.long, device=scores.device)
+    marks = marks.scatter_add(-1, indices.clamp_min(0), (indices >= 0).long())
+    dropped = (marks == 0) & (scores > -math.inf)
+    weights = torch.where(dropped, scores, -math.inf).exp().to(tokens.dtype)
+    return weights.unsqueeze(1) @ torch.where(dropped.unsqueeze(-1), tokens, 0)
