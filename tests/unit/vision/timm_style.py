@@ -65,7 +65,9 @@ class PostNormBlock(Block):
 class TimmStyle(nn.Module):
     """Takes patches (B, N, 6) instead of images; ``registers`` beside CLS, or no prefix at all."""
 
-    def __init__(self, depth=4, dim=16, heads=2, cls=True, registers=0, qk_norm=False, fused=True, block=Block):
+    def __init__(
+        self, depth=4, dim=16, heads=2, cls=True, registers=0, qk_norm=False, fused=True, block=Block
+    ):
         super().__init__()
         self.patch_embed = nn.Linear(6, dim)
         self.cls_token = nn.Parameter(torch.randn(1, 1, dim)) if cls else None

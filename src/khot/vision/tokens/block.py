@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from khot.kernels.availability import is_plain
 from khot.vision.tokens.reduction import Attention, TokenReduction
 
-__all__ = ["Place", "ReducedBlock", "agrees", "attention_with_bias", "patch", "unpatch"]
+__all__ = ["Architecture", "Place", "ReducedBlock", "agrees", "attention_with_bias", "patch", "unpatch"]
 
 
 @dataclass
@@ -98,10 +98,22 @@ class ReducedBlock(nn.Module):
         return self.queries_and_keys(place.captured, slice(0, 1) if one_row else slice(None))
 
 
+class Architecture(NamedTuple):
+    """What a model is: its blocks, how many tokens at the front are no patches, whether CLS is the first of
+    them, the width of a token, and the class that knows the names of the blocks' parts.
+    """
+
+    blocks: list[nn.Module]
+    num_prefix_tokens: int
+    has_cls: bool
+    width: int
+    kind: type[ReducedBlock]
+
+
 def attention_with_bias(
     queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float, dropout: float
 ) -> Tensor:
-    """Fused attention of (B, H, N, d) with a bias (B, N) for each key; the heads side by side, (B, N, H·d)."""
+    """Fused attention of (B, H, N, d) with a bias (B, N) for the keys; heads side by side, (B, N, H·d)."""
     mask = bias.to(queries.dtype)[:, None, None, :]
     mixed = scaled_dot_product_attention(queries, keys, values, mask, dropout, scale=scale)
     return mixed.transpose(1, 2).flatten(2)

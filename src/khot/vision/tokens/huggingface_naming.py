@@ -10,16 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from khot.vision.tokens.block import ReducedBlock, attention_with_bias
+from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias
 from khot.vision.tokens.reduction import Attention
 
 __all__ = ["HuggingFaceBlock", "OldHuggingFaceBlock", "describe_huggingface"]
 
 
-def describe_huggingface(
-    model: nn.Module,
-) -> tuple[list[nn.Module], int, bool, int, type[ReducedBlock]] | None:
-    """Layers, number of prefix tokens, whether the first is CLS, width, and naming; None if it is no such."""
+def describe_huggingface(model: nn.Module) -> Architecture | None:
+    """What the model is, or None if it has not these names."""
     base: Any = getattr(model, "base_model", model)
     embeddings: Any = getattr(base, "embeddings", None)
     new: Any = getattr(base, "layers", None)
@@ -31,10 +29,10 @@ def describe_huggingface(
         (old, "attention.attention.query", OldHuggingFaceBlock),
     ):
         if isinstance(layers, nn.ModuleList) and len(layers) and _has(layers[0], path):
-            width = layers[0].get_submodule(path).in_features
+            width: Any = layers[0].get_submodule(path).in_features
             positions: Any = embeddings.position_embeddings
             prefix = positions.shape[1] - embeddings.patch_embeddings.num_patches
-            return list(layers), int(prefix), hasattr(embeddings, "cls_token"), int(width), kind
+            return Architecture(list(layers), int(prefix), hasattr(embeddings, "cls_token"), int(width), kind)
     return None
 
 
@@ -98,7 +96,9 @@ class OldHuggingFaceBlock(ReducedBlock):
         queries, keys, values = (_heads(part(x), size) for part in (inner.query, inner.key, inner.value))
         dropped: Any = getattr(inner, "dropout_prob", 0.0)
         dropout = float(dropped) if self.training else 0.0
-        return output.dropout(output.dense(attention_with_bias(queries, keys, values, bias, size**-0.5, dropout)))
+        return output.dropout(
+            output.dense(attention_with_bias(queries, keys, values, bias, size**-0.5, dropout))
+        )
 
     def transformed(self, x: Tensor) -> Tensor:
         """The perceptron."""
@@ -121,4 +121,4 @@ class OldHuggingFaceBlock(ReducedBlock):
 
 def _heads(x: Tensor, size: int) -> Tensor:
     """(B, N, H·d) to (B, H, N, d)."""
-    return x.unflatten(-1, (-1, size)).transpose(1, 2)
+    return x.view(*x.shape[:2], -1, size).transpose(1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -13,11 +14,11 @@ from khot.relaxations import registry
 from khot.relaxations.arguments import check_temperature
 from khot.relaxations.facade import checked_options
 from khot.relaxations.selection import Order, check_order
-from khot.vision.tokens.block import Place, ReducedBlock, agrees, patch, unpatch
+from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
 from khot.vision.tokens.huggingface_naming import describe_huggingface
 from khot.vision.tokens.reduction import TokenReduction
 from khot.vision.tokens.selecting import Sampler
-from khot.vision.tokens.timm_naming import TimmBlock, describe_timm
+from khot.vision.tokens.timm_naming import describe_timm
 
 __all__ = ["METHODS", "reduce_tokens", "restore_tokens"]
 
@@ -104,7 +105,9 @@ def reduce_tokens(
     check_order(name, order)
     if num_prefix_tokens is not None:
         if num_prefix_tokens < has_cls:
-            raise ValueError(f"{name}: num_prefix_tokens must be at least {int(has_cls)}, got {num_prefix_tokens}")
+            raise ValueError(
+                f"{name}: num_prefix_tokens must be at least {int(has_cls)}, got {num_prefix_tokens}"
+            )
         prefix = num_prefix_tokens
     if not all(agrees(block, kind, width) for block in blocks):
         raise TypeError(
@@ -154,9 +157,8 @@ def restore_tokens(model: nn.Module) -> None:
     del model.token_reduction
 
 
-def _described(name: str, model: nn.Module) -> tuple[list[nn.Module], int, bool, int, type[ReducedBlock]]:
-    found = describe_timm(model)
-    described = (*found, TimmBlock) if found is not None else describe_huggingface(model)
+def _described(name: str, model: nn.Module) -> Architecture:
+    described = describe_timm(model) or describe_huggingface(model)
     if described is None:
         raise TypeError(
             f"{name}: {type(model).__name__} is no vision transformer with known names; looked for "
@@ -176,13 +178,13 @@ def _stages(
     places = tuple(locations)
     if any(not 0 <= place < depth for place in places):
         raise ValueError(f"{name}: locations must be in [0, {depth - 1}], the depth is {depth}, got {places}")
-    if not places or any(b <= a for a, b in zip(places, places[1:], strict=False)):
+    if not places or any(b <= a for a, b in itertools.pairwise(places)):
         raise ValueError(f"{name}: locations must be increasing, at least one, got {places}")
     if isinstance(keep_rate, Sequence):
         rates = tuple(float(rate) for rate in keep_rate)
         if len(rates) != len(places):
             raise ValueError(
-                f"{name}: keep_rate must be one number or one for each of {len(places)} locations, got {rates}"
+                f"{name}: keep_rate must be a number or one for each of {len(places)} locations, got {rates}"
             )
     else:
         rates = tuple(float(keep_rate) ** (stage + 1) for stage in range(len(places)))
@@ -198,7 +200,9 @@ def _check_method(
         known = ", ".join((*METHODS, *registry.names()))
         raise ValueError(f"{name}: unknown method {method!r}; there are {known}")
     if relaxation not in registry.names():
-        raise ValueError(f"{name}: unknown relaxation {relaxation!r}; there are {', '.join(registry.names())}")
+        raise ValueError(
+            f"{name}: unknown relaxation {relaxation!r}; there are {', '.join(registry.names())}"
+        )
     if design != "auto" and design not in DESIGNS:
         raise ValueError(f"{name}: unknown design {design!r}; there are auto, {', '.join(DESIGNS)}")
     spec = registry.get(relaxation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +62,8 @@ class TokenReduction(nn.Module):
     """What :func:`khot.vision.reduce_tokens` gives, also found as ``model.token_reduction``.
 
     Attributes:
-        kept: after a forward pass, the indices (B, k) of the patches kept by each stage; −1 stands for a fused
-            token or for padding. For ``"merge"``, the patches that others were merged into.
+        kept: after a forward pass, the indices (B, k) of the patches kept by each stage; −1 stands for a
+            fused token or for padding. For ``"merge"``, the patches that others were merged into.
         tokens_per_stage: how many tokens each stage left, the prefix (CLS) not counted.
         temperature: of the relaxation; may be changed while training, also by
             :class:`khot.schedules.TemperatureScheduler`.
@@ -113,16 +113,18 @@ class TokenReduction(nn.Module):
         return f"method={self.method!r}, rates=({rates}), locations={self.locations}"
 
     @contextlib.contextmanager
-    def padding(self, mask: Tensor) -> Iterator[None]:
-        """While this is open, ``mask`` (B, patches) says which patches are real: True. Others get no attention
-        and are not kept as long as there are real ones.
+    def padding(self, mask: Tensor) -> Generator[None]:
+        """While this is open, patches for which ``mask`` is False are padding: not attended to, not kept.
+
+        Where fewer patches are real than places to fill, the places left over are padding too.
 
         Args:
             mask: boolean, one entry for each patch of each image.
         """
         if mask.dtype != torch.bool or mask.dim() != 2:
             raise ValueError(
-                f"padding: mask must be boolean of shape (batch, patches), got {mask.dtype} {tuple(mask.shape)}"
+                "padding: mask must be boolean of shape (batch, patches), "
+                f"got {mask.dtype} {tuple(mask.shape)}"
             )
         self._padding = mask
         try:
@@ -161,7 +163,7 @@ class TokenReduction(nn.Module):
     def reduce(self, x: Tensor, stage: int, flow: Flow, attention: Attention) -> Tensor:
         """The tokens (B, N, C) that go on after this stage."""
         k = self.count(stage, flow.patches)
-        prefix, tokens = x.split([self.num_prefix_tokens, x.shape[1] - self.num_prefix_tokens], 1)
+        prefix, tokens = x[:, : self.num_prefix_tokens], x[:, self.num_prefix_tokens :]
         flow.masked_by_model = False
         if self.method == "merge":
             tokens = self._merged(tokens, k, flow, attention)
@@ -179,7 +181,7 @@ class TokenReduction(nn.Module):
         return torch.cat([prefix, tokens], 1)
 
     def finish(self, x: Tensor, flow: Flow) -> Tensor:
-        """After the last block: a soft selection keeps what a hard one would have kept, and all is recorded."""
+        """After the last block: a soft selection leaves as many tokens as a hard one; all is recorded."""
         if flow.log_bias is not None and self.method == "soft" and flow.kept:
             p = self.num_prefix_tokens
             indices = flow.kept[-1]
@@ -247,7 +249,7 @@ class TokenReduction(nn.Module):
         tokens, sizes, indices = merge(tokens, keys, sizes, k)
         flow.log_bias = sizes.clamp_min(1).log()
         flow.valid = None if flow.valid is None else sizes > 0
-        flow.indices = flow.indices.gather(1, indices)
+        flow.indices = torch.where(sizes > 0, flow.indices.gather(1, indices), -1)
         flow.kept += (flow.indices,)
         return tokens
 

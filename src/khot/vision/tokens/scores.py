@@ -1,8 +1,8 @@
 """How much attention each token gets: the scores by which tokens are kept.
 
-With a CLS token a token's score is the attention of CLS to it, averaged over heads; without one, the attention
-it receives from all tokens. Scores are logarithms: their order is the same, and their differences, which a
-temperature divides, do not depend on how many tokens there are.
+With a CLS token a token's score is the attention of CLS to it, averaged over heads; without one, the
+attention it receives from all tokens. Scores are logarithms: their order is the same, and their differences,
+which a temperature divides, do not depend on how many tokens there are.
 """
 
 from __future__ import annotations

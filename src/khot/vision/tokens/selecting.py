@@ -20,7 +20,7 @@ Sampler = Callable[[Tensor, int], Tensor]
 
 
 class Kept(NamedTuple):
-    """``tokens`` (B, k, C), and ``indices`` (B, k) among the tokens there were; −1 where there were too few."""
+    """``tokens`` (B, k, C), and their ``indices`` (B, k) among those there were; −1 where too few were."""
 
     tokens: Tensor
     indices: Tensor

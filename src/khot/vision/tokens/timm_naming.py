@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from khot.vision.tokens.block import ReducedBlock, attention_with_bias
+from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias
 from khot.vision.tokens.reduction import Attention
 
 __all__ = ["TimmBlock", "describe_timm"]
@@ -14,18 +14,19 @@ __all__ = ["TimmBlock", "describe_timm"]
 _PARTS = ("norm1", "attn", "norm2", "mlp")
 
 
-def describe_timm(model: nn.Module) -> tuple[list[nn.Module], int, bool, int] | None:
-    """Blocks, number of prefix tokens, whether the first of them is CLS, and width; None if it is no such."""
-    blocks: Any = getattr(model, "blocks", None)
-    if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not len(blocks):
+def describe_timm(model: nn.Module) -> Architecture | None:
+    """What the model is, or None if it has not these names."""
+    found = getattr(model, "blocks", None)
+    if not isinstance(found, nn.Sequential | nn.ModuleList) or not len(found):
         return None
+    blocks: list[Any] = list(found)
     if any(not hasattr(block, part) for block in blocks for part in _PARTS):
         return None
     if any(not isinstance(getattr(block.attn, "qkv", None), nn.Linear) for block in blocks):
         return None
     has_cls = getattr(model, "cls_token", None) is not None
     prefix = int(getattr(model, "num_prefix_tokens", has_cls))
-    return list(blocks), prefix, has_cls, blocks[0].attn.qkv.in_features
+    return Architecture(blocks, prefix, has_cls, int(blocks[0].attn.qkv.in_features), TimmBlock)
 
 
 class TimmBlock(ReducedBlock):
@@ -58,7 +59,9 @@ class TimmBlock(ReducedBlock):
         """timm's argument is ``attn_mask``."""
         unknown = [name for name in further if name not in ("attn_mask", "is_causal")]
         if unknown or len(inputs) > 1:
-            raise TypeError(f"reduce_tokens: blocks that are given {unknown or 'further inputs'} are not supported")
+            raise TypeError(
+                f"reduce_tokens: blocks that are given {unknown or 'further inputs'} are not supported"
+            )
         return further.get("attn_mask", inputs[0] if inputs else None)
 
 
