@@ -41,6 +41,7 @@ Modules and packages
     khot.metrics            how good a soft selection is, against the exact one
     khot.schedules          temperatures that fall while training
     khot.data               image sets from files, folders and scikit-learn
+    khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
@@ -50,7 +51,7 @@ Modules and packages
 
 from importlib.metadata import PackageNotFoundError, version
 
-from khot import constraints, data, designs, estimators, losses, metrics, nn, schedules
+from khot import constraints, data, designs, estimators, losses, metrics, nn, schedules, vision
 from khot.designs import sample
 from khot.relaxations import (
     calibrate_temperature,
@@ -135,4 +136,5 @@ __all__ = [
     "topk",
     "topk_matrix",
     "topk_values",
+    "vision",
 ]

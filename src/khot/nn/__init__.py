@@ -3,6 +3,7 @@
 from khot.nn.matrices import NetworkTopK, NeuralsortTopK, SoftsortTopK
 from khot.nn.noise import GumbelTopK, PerturbedTopK
 from khot.nn.ranks import DifferentiableTopK, PairwiseTopK, SoftrankTopK
+from khot.nn.sampled import SampledTopK
 from khot.nn.select import Select
 from khot.nn.sequences import IterativeTopK, SuccessiveHalvingTopK, SuccessiveSoftmaxTopK
 from khot.nn.threshold import LaplaceTopK, NormalTopK, SigmoidTopK, SparseTopK
@@ -18,6 +19,7 @@ __all__ = [
     "NormalTopK",
     "PairwiseTopK",
     "PerturbedTopK",
+    "SampledTopK",
     "Select",
     "SigmoidTopK",
     "SinkhornTopK",

@@ -89,8 +89,8 @@ class NetworkConfig:
             spec = get(self.method)
         except ValueError as error:
             raise ValueError(f"NetworkConfig: method: {error}") from error
-        if not has_rows(spec):
-            raise ValueError(f"NetworkConfig: method must have rows, {self.method!r} has none")
+        if not has_rows(spec) or spec.stochastic:
+            raise ValueError(f"NetworkConfig: method must have rows and no noise, {self.method!r} has not")
         if self.hidden < 1:
             raise ValueError(
                 "NetworkConfig: mlp_ratio is too small for the dynamic model to have a block of equal size, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ class VisionTransformer(nn.Module):
     Names of attributes, and so of weights, are timm's.
 
     Args:
-        config: its ``model`` is not read; nor are the fields of the selection.
+        config: whatever its ``model`` is, this network is made; the fields of the selection are not read.
 
     Example:
         >>> config = NetworkConfig(image_size=8, channels=1, classes=10, patch_size=2, width=16, depth=1)
@@ -36,6 +37,7 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
+        config = dataclasses.replace(config, model="vit")
         self.config = config
         self.embed_dim = config.width
         self.num_classes = config.classes

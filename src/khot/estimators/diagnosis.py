@@ -1,0 +1,270 @@
+"""Bias and variance of estimators on a loss, against the exact gradient of what each of them samples from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.estimators.gradient import estimate_gradient
+from khot.estimators.laws import enumerated
+from khot.estimators.named import Estimator, get, names
+
+__all__ = ["Diagnosed", "Diagnosis", "diagnose"]
+
+Loss = Callable[[Tensor], Tensor]
+
+_AT_ONCE = 1 << 22  # entries of samples
+_REFERENCE_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """One estimator; lengths are in units of the exact gradient's.
+
+    Args:
+        estimator: its name and options.
+        law: what it samples from, and whose gradient it is compared with.
+        bias: the length of the mean error, with what chance adds to it taken off.
+        noise: the standard error of the bias: a smaller bias may be none.
+        variance: the mean squared distance of an estimate from the mean of all.
+        cosine: of the mean estimate to the exact gradient.
+        cosine_each: the mean of the cosines of single estimates.
+        reference: ``enumeration``, or ``long run`` of the score function.
+        reference_noise: the standard error of that.
+
+    Example:
+        >>> found = diagnose(lambda x: x[..., 0], torch.zeros(4), 2, estimators=["simple"], repeats=10)
+        >>> found.rows[0].law, found.rows[0].reference
+        ('conditional_poisson', 'enumeration')
+    """
+
+    estimator: str
+    law: str
+    bias: float
+    noise: float
+    variance: float
+    cosine: float
+    cosine_each: float
+    reference: str
+    reference_noise: float
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What :func:`diagnose` found: print it, or take ``table()`` or ``plot()``.
+
+    Args:
+        rows: one for each estimator.
+        samples: how many draws an estimate is the mean of.
+        repeats: how many estimates there were.
+
+    Example:
+        >>> f = lambda x: x[..., 0] * x[..., 1]
+        >>> found = diagnose(f, torch.zeros(4), 2, estimators=["simple", "reinmax"])
+        >>> [row["estimator"] for row in found.table()]
+        ['simple', 'reinmax']
+    """
+
+    rows: tuple[Diagnosed, ...]
+    samples: int
+    repeats: int
+
+    def table(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries."""
+        return [asdict(row) for row in self.rows]
+
+    def __str__(self) -> str:
+        """An aligned table."""
+        header = ("estimator", "law", "bias", "±", "variance", "cosine", "one's", "reference")
+        cells = [
+            (
+                row.estimator,
+                row.law,
+                *(f"{v:.3g}" for v in (row.bias, row.noise, row.variance)),
+                *(f"{v:.3f}" for v in (row.cosine, row.cosine_each)),
+                row.reference,
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
+        lines = (
+            "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip()
+            for line in [header, *cells]
+        )
+        return "\n".join(lines)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw bias and standard deviation of each estimator on a logarithmic axis.
+
+        Args:
+            axes: of matplotlib; by default new ones.
+
+        Returns:
+            The axes.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError("Diagnosis.plot needs matplotlib: pip install matplotlib") from error
+        drawn: Any = plt.subplots(layout="constrained")[1] if axes is None else axes  # pyright: ignore[reportUnknownMemberType]
+        places = range(len(self.rows))
+        # A bias within its noise is shown at the noise, as a bound: an open mark.
+        shown = [max(row.bias, row.noise) for row in self.rows]
+        drawn.scatter(
+            [math.sqrt(row.variance) for row in self.rows],
+            places,
+            marker="|",
+            s=120,
+            label="standard deviation",
+        )
+        colours = ["C1" if row.bias > 2 * row.noise else "none" for row in self.rows]
+        drawn.scatter(shown, places, color=colours, edgecolors="C1", label="bias (open: within its noise)")
+        drawn.set_xscale("log")
+        drawn.set_yticks(list(places), [row.estimator for row in self.rows])
+        drawn.invert_yaxis()
+        drawn.set_xlabel(f"in units of the exact gradient; {self.samples} samples for an estimate")
+        drawn.grid(axis="x", alpha=0.3)
+        drawn.legend(fontsize="small")
+        return drawn
+
+
+def diagnose(
+    f: Loss,
+    scores: Tensor,
+    k: int,
+    *,
+    estimators: Iterable[str | Estimator] | Mapping[str, str | Estimator] | None = None,
+    samples: int = 4,
+    repeats: int = 1000,
+    reference_samples: int = 100_000,
+    generator: torch.Generator | None = None,
+) -> Diagnosis:
+    r"""Measure bias, variance and direction of gradient estimators on a loss.
+
+    .. math:: \text{bias} = \frac{\lVert \mathbb{E}\,\hat g - g \rVert}{\lVert g \rVert}, \quad
+        \text{variance} = \frac{\mathbb{E}\,\lVert \hat g - \mathbb{E}\,\hat g \rVert^2}{\lVert g \rVert^2},
+        \quad g = \nabla_\theta\, \mathbb{E} f(x)
+
+    g is exact, by enumeration, where the law has a closed form and at most 20000 sets; elsewhere it is a long
+    run of the unbiased score function, whose own error is reported. Each estimator is compared with the
+    gradient of its *own* law: designs and Plackett–Luce differ at the same scores.
+
+    Args:
+        f: the loss, (…, n) → (…), in the dtype of ``scores``.
+        scores: a vector of n.
+        k: how many are drawn.
+        estimators: names, or estimators of :func:`get`, or a mapping from labels to them; by default all.
+        samples: how many draws one estimate is the mean of; the same for all, so that all call ``f`` equally
+            often.
+        repeats: how many estimates to make.
+        reference_samples: how many draws a long run has.
+        generator: where the randomness comes from; by default torch's own.
+
+    Returns:
+        A :class:`Diagnosis`.
+
+    Example:
+        >>> f = lambda x: (x.cumsum(-1) ** 2).sum(-1)
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> both = ["simple", "reinmax"]
+        >>> found = diagnose(f, torch.linspace(-1, 1, 6), 3, estimators=both, generator=seeded)
+        >>> [row.bias > 2 * row.noise for row in found.rows]  # reinmax is exact for this f
+        [True, False]
+
+    Reference: Ahmed, Zeng, Niepert & Van den Broeck (2023), whose toy experiment this generalises.
+    """
+    name = "diagnose"
+    if scores.dim() != 1:
+        raise ValueError(f"{name}: scores must be a vector, got shape {tuple(scores.shape)}")
+    if repeats < 2:
+        raise ValueError(f"{name}: repeats must be at least 2, got {repeats}")
+    if reference_samples < 2 * _REFERENCE_CHUNK:
+        raise ValueError(
+            f"{name}: reference_samples must be at least {2 * _REFERENCE_CHUNK}, got {reference_samples}"
+        )
+    chosen = _labelled(estimators)
+    references: dict[str, tuple[Tensor, float]] = {}
+    rows: list[Diagnosed] = []
+    for label, estimator in chosen.items():
+        law = estimator.law
+        if law not in references:
+            references[law] = _reference(f, scores, k, law, reference_samples, generator)
+        estimates = _estimates(f, scores, k, estimator, samples, repeats, generator)
+        rows.append(_compared(label, law, estimates, *references[law]))
+    return Diagnosis(tuple(rows), samples, repeats)
+
+
+def _labelled(
+    estimators: Iterable[str | Estimator] | Mapping[str, str | Estimator] | None,
+) -> dict[str, Estimator]:
+    if isinstance(estimators, Mapping):
+        given = cast("Mapping[str, str | Estimator]", estimators)
+        return {label: get(e) if isinstance(e, str) else e for label, e in given.items()}
+    made = [get(e) if isinstance(e, str) else e for e in (estimators or names())]
+    return {str(e): e for e in made}
+
+
+def _estimates(
+    f: Loss,
+    scores: Tensor,
+    k: int,
+    estimator: Estimator,
+    samples: int,
+    repeats: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """Gradients (repeats, n) in float64."""
+    at_once = max(1, _AT_ONCE // max(1, samples * scores.numel()))
+    parts: list[Tensor] = []
+    for first in range(0, repeats, at_once):
+        rows = scores.expand(min(at_once, repeats - first), -1)
+        parts.append(estimate_gradient(f, rows, k, estimator, samples=samples, generator=generator).double())
+    return torch.cat(parts)
+
+
+def _reference(
+    f: Loss, scores: Tensor, k: int, law: str, draws: int, generator: torch.Generator | None
+) -> tuple[Tensor, float]:
+    """The gradient of the expectation, and its standard error: 0 if it is exact."""
+    with torch.enable_grad():
+        leaf = scores.detach().double().requires_grad_()
+        found = enumerated(law, leaf, k)
+        if found is not None:
+            sets, probabilities = found
+            losses = f(sets.to(scores.dtype)).detach().double()
+            # Less their mean, which changes nothing but rounding: a constant loss has gradient 0.
+            expected = (probabilities * (losses - losses.mean())).sum()
+            return torch.autograd.grad(expected, leaf)[0], 0.0
+    chunks = draws // _REFERENCE_CHUNK
+    run = get("score_function", design=law)
+    parts = torch.stack(
+        [
+            estimate_gradient(f, scores, k, run, samples=_REFERENCE_CHUNK, generator=generator).double()
+            for _ in range(chunks)
+        ]
+    )
+    return parts.mean(0), float((parts.var(0).sum() / chunks).sqrt())
+
+
+def _compared(label: str, law: str, estimates: Tensor, exact: Tensor, exact_noise: float) -> Diagnosed:
+    mean, spread = estimates.mean(0), float(estimates.var(0).sum())
+    scale = float(exact.square().sum().sqrt()) or 1.0
+    by_chance = spread / len(estimates) + exact_noise**2
+    squared = float((mean - exact).square().sum()) - by_chance
+    cosine = torch.nn.functional.cosine_similarity
+    return Diagnosed(
+        estimator=label,
+        law=law,
+        bias=math.sqrt(max(squared, 0.0)) / scale,
+        noise=math.sqrt(by_chance) / scale,
+        variance=spread / scale**2,
+        cosine=float(cosine(mean, exact, dim=0)),
+        cosine_each=float(cosine(estimates, exact.unsqueeze(0), dim=1).mean()),
+        reference="long run" if exact_noise else "enumeration",
+        reference_noise=exact_noise / scale,
+    )

@@ -1,0 +1,56 @@
+"""The familiar baseline: a Gumbel top-k sample with the gradient of its relaxation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.estimators.arguments import rows_of
+from khot.relaxations.arguments import Number
+from khot.relaxations.gumbel import gumbel_topk
+
+__all__ = ["gumbel_straight_through"]
+
+
+def gumbel_straight_through(
+    scores: Tensor,
+    k: int,
+    *,
+    temperature: Number = 1.0,
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""Draw ``k`` of n without replacement, with the gradient of ``khot.gumbel_topk`` at the same noise.
+
+    .. math:: x = \operatorname{topk}(\theta + G), \qquad
+        \partial x := \partial\, \sigma_k\big((\theta + G)/\tau\big)
+
+    with Gumbel noise G: the sample is Plackett–Luce, whose inclusion probabilities are not those of any
+    design with the same scores.
+
+    Args:
+        scores: log weights, any floating shape; −inf is never drawn, +inf always.
+        k: how many are drawn.
+        temperature: > 0, of the relaxation; the law of the sample does not depend on it.
+        generator: where the randomness comes from; by default torch's own.
+        dim: the dimension that is drawn from.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
+        >>> x = gumbel_straight_through(scores, 2)
+        >>> x.sum().item(), x.requires_grad
+        (2.0, True)
+
+    Reference: Kool, van Hoof & Welling (2019) for the sample; Jang, Gu & Poole (2017), Categorical
+    Reparameterization with Gumbel-Softmax, for k = 1.
+    """
+    rows, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest)
+    x = gumbel_topk(rows, k, temperature=temperature, generator=generator, hard=True)
+    return x.to(scores.dtype).movedim(-1, last)

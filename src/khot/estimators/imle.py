@@ -1,0 +1,203 @@
+r"""Implicit maximum likelihood: the difference of two selections under the same noise.
+
+With z(θ) = topk(θ + G) and g = ∇f(z), a step against g changes what is selected, and
+
+    (z(θ) − z(θ − λg))/λ
+
+is a finite difference of the marginals along g. Small λ: nearly unbiased for straight-through's target, but
+seldom not 0, and then large. The adaptive variant steers λ so that the gradient has a wanted number of
+entries that are not 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable  # pyright: ignore[reportUnknownVariableType]
+
+from khot.estimators.arguments import rows_of
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.noise import gumbel
+
+__all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
+
+
+@dataclass
+class AdaptiveStep:
+    r"""The step of :func:`adaptive_imle`, which every backward pass corrects.
+
+    .. math:: \lambda = \alpha\, \frac{\lVert\theta + G\rVert}{\lVert g\rVert}, \qquad
+        \alpha \leftarrow \alpha + \eta\, \operatorname{sign}(c - \text{entries that are not 0})
+
+    with norms row by row and scores about their mean, since a constant changes nothing.
+
+    Args:
+        alpha: α, the step in units of the scores; where to start.
+        wanted: c, how many entries of a row's gradient should differ from 0, on average.
+        rate: η, by how much α moves in a backward pass.
+
+    Example:
+        >>> step = AdaptiveStep()
+        >>> scores = torch.randn(8, 20, requires_grad=True)
+        >>> (adaptive_imle(scores, 5, step=step) * torch.randn(8, 20)).sum().backward()
+        >>> step.alpha < 1
+        True
+    """
+
+    alpha: float = 1.0
+    wanted: float = 2.0
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Refuse what could not move."""
+        for name in ("alpha", "wanted", "rate"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"AdaptiveStep: {name} must be positive and finite, got {value}")
+
+    def correct(self, changed: float) -> None:
+        """Move α after a gradient with so many entries that are not 0, on average over rows."""
+        towards = self.rate if changed < self.wanted else -self.rate
+        self.alpha = max(self.alpha + towards, self.rate)
+
+
+def imle(
+    scores: Tensor,
+    k: int,
+    *,
+    step: float = 1.0,
+    symmetric: bool = False,
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""Draw ``k`` of n by perturbed scores, with the gradient of implicit maximum likelihood.
+
+    .. math:: x = z(\theta), \quad
+        \partial f \approx \frac{z(\theta) - z(\theta - \lambda \nabla f(x))}\lambda, \quad
+        z(\theta) = \operatorname{topk}(\theta + G)
+
+    with the same Gumbel noise G in both, so the sample is Plackett–Luce.
+
+    Args:
+        scores: any floating shape; −inf is never drawn, +inf always.
+        k: how many are drawn.
+        step: λ > 0. It multiplies the gradient of the loss, so it should grow if the loss is scaled down.
+        symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
+        generator: where the randomness comes from; by default torch's own.
+        dim: the dimension that is drawn from.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. Once differentiable.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
+        >>> x = imle(scores, 2, step=100.0, generator=torch.Generator().manual_seed(0))
+        >>> x.detach(), torch.autograd.grad(x[0] + x[2], scores)[0]  # less of the first, more of the second
+        (tensor([1., 0., 0., 1.]), tensor([ 0.0100, -0.0100,  0.0000,  0.0000]))
+
+    Reference: Niepert, Minervini & Franceschi (2021), Implicit MLE: Backpropagating Through Discrete
+    Exponential Family Distributions.
+    """
+    if not 0 < step < math.inf:
+        raise ValueError(f"imle: step must be positive and finite, got {step}")
+    rows, last = rows_of("imle", scores, k, dim, mask, largest)
+    return _selected(rows, k, step, symmetric, generator).to(scores.dtype).movedim(-1, last)
+
+
+def adaptive_imle(
+    scores: Tensor,
+    k: int,
+    *,
+    step: AdaptiveStep | None = None,
+    symmetric: bool = True,
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""As :func:`imle`, with a step that follows the sizes of scores and gradients.
+
+    .. math:: \lambda = \alpha\, \lVert\theta + G\rVert / \lVert\nabla f\rVert
+
+    Args:
+        scores: any floating shape; −inf is never drawn, +inf always.
+        k: how many are drawn.
+        step: holds α from one call to the next; by default a new one. ``get("adaptive_imle")`` and
+            ``khot.nn.SampledTopK`` keep one.
+        symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
+        generator: where the randomness comes from; by default torch's own.
+        dim: the dimension that is drawn from.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. Once differentiable.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
+        >>> x = adaptive_imle(scores, 2)
+        >>> x.sum().item(), x.requires_grad
+        (2.0, True)
+
+    Reference: Minervini, Franceschi & Niepert (2023), Adaptive Perturbation-Based Gradient Estimation for
+    Discrete Latent Variable Models.
+    """
+    rows, last = rows_of("adaptive_imle", scores, k, dim, mask, largest)
+    x = _selected(rows, k, step or AdaptiveStep(), symmetric, generator)
+    return x.to(scores.dtype).movedim(-1, last)
+
+
+def _selected(
+    rows: Tensor, k: int, step: float | AdaptiveStep, symmetric: bool, generator: torch.Generator | None
+) -> Tensor:
+    noise = gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
+    return cast("Tensor", _Difference.apply(rows + noise, k, step, symmetric))  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Difference(torch.autograd.Function):
+    """(noisy scores, k, step, symmetric) → the selection, differentiated by a difference of two."""
+
+    @staticmethod
+    def forward(ctx: Any, noisy: Tensor, k: int, step: float | AdaptiveStep, symmetric: bool) -> Tensor:
+        selected = hard_topk(noisy, k)
+        ctx.save_for_backward(noisy, selected)
+        ctx.k, ctx.step, ctx.symmetric = k, step, symmetric
+        return selected
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        noisy, selected = ctx.saved_tensors
+        finite = noisy.isfinite()
+        grad = torch.where(finite, grads[0], 0)
+        adaptive = isinstance(ctx.step, AdaptiveStep)
+        length = ctx.step.alpha * _relative_size(noisy, finite, grad) if adaptive else ctx.step
+        move = length * grad
+        above = hard_topk(noisy + move, ctx.k) if ctx.symmetric else selected
+        change = above - hard_topk(noisy - move, ctx.k)
+        if adaptive:
+            ctx.step.correct(float((change != 0).sum(-1, dtype=torch.float64).mean()))
+        whole = 2 * length if ctx.symmetric else length
+        return torch.where(change != 0, change / whole, 0), None, None, None
+
+
+def _relative_size(noisy: Tensor, finite: Tensor, grad: Tensor) -> Tensor:
+    """‖θ + G‖/‖g‖ of each row (…, 1); 0 if there is no gradient."""
+    inside = torch.where(finite, noisy, 0)
+    mean = inside.sum(-1, keepdim=True) / finite.sum(-1, keepdim=True).clamp_min(1)
+    size = _norm(torch.where(finite, inside - mean, 0))
+    slope = _norm(grad)
+    ratio = (size / slope).clamp_max(torch.finfo(noisy.dtype).max)
+    return torch.where(slope > 0, ratio, 0)
+
+
+def _norm(rows: Tensor) -> Tensor:
+    return cast("Tensor", torch.linalg.vector_norm(rows, dim=-1, keepdim=True))  # pyright: ignore[reportUnknownMemberType]

@@ -1,0 +1,60 @@
+"""The relaxed subset: k softmaxes in turn on Gumbel-perturbed scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.estimators.arguments import rows_of
+from khot.relaxations.arguments import Number
+from khot.relaxations.noise import gumbel
+from khot.relaxations.successive_softmax import successive_softmax_topk
+
+__all__ = ["relaxed_subset"]
+
+
+def relaxed_subset(
+    scores: Tensor,
+    k: int,
+    *,
+    temperature: Number = 1.0,
+    capped: bool = False,
+    hard: bool = False,
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""A relaxed sample of ``k`` of n without replacement: not zeros and ones, but differentiable.
+
+    .. math:: x = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
+              \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = \theta + G
+
+    with Gumbel noise G; as τ → 0 it becomes the Gumbel top-k sample.
+
+    Args:
+        scores: log weights, any floating shape; −inf is never drawn, +inf always.
+        k: how many are drawn.
+        temperature: > 0, of the relaxation.
+        capped: project the sample, which may exceed 1, on the capped simplex.
+        hard: the exact sample forward, this gradient backward.
+        generator: where the randomness comes from; by default torch's own.
+        dim: the dimension that is drawn from.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, not negative, with sum k along ``dim``.
+
+    Example:
+        >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
+        >>> x = relaxed_subset(scores, 2, capped=True)
+        >>> round(x.sum().item(), 5), bool(x.max() <= 1)
+        (2.0, True)
+
+    Reference: Xie & Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations.
+    """
+    rows, last = rows_of("relaxed_subset", scores, k, dim, mask, largest)
+    noisy = rows + gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
+    x = successive_softmax_topk(noisy, k, temperature=temperature, capped=capped, hard=hard)
+    return x.to(scores.dtype).movedim(-1, last)

@@ -1,0 +1,134 @@
+"""The score function: unbiased for any loss, also for one without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.estimators.arguments import rows_of
+from khot.estimators.laws import check_law, scored_draw
+from khot.relaxations.perturbed import check_samples
+
+__all__ = ["score_function", "score_function_loss"]
+
+
+def score_function(
+    scores: Tensor,
+    k: int,
+    *,
+    design: str = "conditional_poisson",
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""Draw ``k`` of n; the gradient needs losses, so it is in :func:`score_function_loss`.
+
+    .. math:: \nabla_\theta\, \mathbb{E} f(x) = \mathbb{E}\big[(f(x) - b)\, \nabla_\theta \log p(x)\big]
+
+    The sample is what the other estimators give; a backward pass through it is an error, not zero. Use
+    ``estimate_gradient(f, scores, k, "score_function")`` or ``score_function_loss(f, scores, k)``.
+
+    Args:
+        scores: any floating shape; −inf is never drawn, +inf always.
+        k: how many are drawn.
+        design: as in ``khot.sample``, or ``plackett_luce``, the law of a Gumbel top-k sample.
+        generator: where the randomness comes from; by default torch's own.
+        dim: the dimension that is drawn from.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.
+
+    Example:
+        >>> score_function(torch.tensor([2.0, 0.0, 1.0, -1.0]), 2).sum()
+        tensor(2.)
+
+    Reference: Williams (1992), Simple Statistical Gradient-Following Algorithms for Connectionist
+    Reinforcement Learning.
+    """
+    name = "score_function"
+    check_law(name, design)
+    rows, last = rows_of(name, scores, k, dim, mask, largest)
+    drawn, _ = scored_draw(design, rows.detach(), k, 1, generator)
+    x = drawn[0].to(scores.dtype).movedim(-1, last)
+    return cast("Tensor", _NoPathwiseGradient.apply(x, scores))  # pyright: ignore[reportUnknownMemberType]
+
+
+def score_function_loss(
+    f: Callable[[Tensor], Tensor],
+    scores: Tensor,
+    k: int,
+    *,
+    samples: int = 4,
+    design: str = "conditional_poisson",
+    generator: torch.Generator | None = None,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""The mean loss over samples, with the score-function gradient in the scores.
+
+    .. math:: \frac1N \sum_s (f(x_s) - b_s)\, \nabla\log p(x_s), \qquad
+        b_s = \frac1{N-1} \sum_{t \ne s} f(x_t)
+
+    The baseline leaves its own sample out, so the gradient is unbiased. What else ``f`` depends on has its
+    ordinary gradient.
+
+    Args:
+        f: the loss of k-hot vectors: (samples, …, n) → (samples, …). It need not be differentiable.
+        scores: shape (…, n); −inf is never drawn, +inf always.
+        k: how many are drawn.
+        samples: N ≥ 2.
+        design: as in ``khot.sample``, or ``plackett_luce``, the law of a Gumbel top-k sample.
+        generator: where the randomness comes from; by default torch's own.
+        mask: boolean, broadcastable to ``scores``; False is never drawn.
+        largest: whether large scores are likely, or small ones.
+
+    Returns:
+        Shape (…): a loss to call ``backward`` on.
+
+    Example:
+        >>> scores = torch.zeros(5, requires_grad=True)
+        >>> loss = score_function_loss(lambda x: (x[..., 0] - x[..., 1]).sign(), scores, 2, samples=1000)
+        >>> loss.backward()
+        >>> bool(scores.grad[0] > 0 > scores.grad[1])
+        True
+
+    Reference: Williams (1992); Kool, van Hoof & Welling (2019), Buy 4 REINFORCE Samples, Get a Baseline for
+    Free!, for the baseline; Wijk, Vinuesa & Azizpour (2024), Revisiting Score Function Estimators for
+    k-Subset Sampling.
+    """
+    name = "score_function_loss"
+    check_samples(name, samples)
+    check_law(name, design)
+    rows, _ = rows_of(name, scores, k, -1, mask, largest)
+    drawn, log_prob = scored_draw(design, rows, k, samples, generator)
+    losses = f(drawn.to(scores.dtype))
+    if losses.shape != drawn.shape[:-1]:
+        raise ValueError(
+            f"{name}: f must give one loss for each sample, shape {tuple(drawn.shape[:-1])}, "
+            f"got {tuple(losses.shape)}"
+        )
+    fixed = losses.detach()
+    baseline = (fixed.sum(0, keepdim=True) - fixed) / (samples - 1)
+    surrogate = (fixed - baseline) * log_prob
+    return (losses + (surrogate - surrogate.detach())).mean(0)
+
+
+class _NoPathwiseGradient(torch.autograd.Function):
+    """(sample, scores) → the sample, as a function of the scores whose derivative is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scores: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError(
+            "score_function: a sample has no gradient of its own; use score_function_loss(f, scores, k) or "
+            "estimate_gradient(f, scores, k, 'score_function')"
+        )

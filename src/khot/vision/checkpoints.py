@@ -1,0 +1,106 @@
+"""Networks on disk: a folder with `config.json` and `model.safetensors`; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from torch import Tensor
+
+from khot.vision.config import NetworkConfig
+from khot.vision.models import Network, from_config
+from khot.vision.whole_files import read_tensors, write_json, write_tensors
+
+__all__ = ["load_network", "load_weights", "save_network"]
+
+_CONFIG = "config.json"
+_WEIGHTS = "model.safetensors"
+
+
+def save_network(model: Network, folder: str | Path) -> None:
+    """Write a network into a folder: `config.json` and `model.safetensors`, each wholly or not at all.
+
+    The weights carry the configuration too: a `config.json` that was changed later is noticed.
+
+    Args:
+        model: one of the three networks.
+        folder: made if need be.
+
+    Example:
+        >>> import tempfile
+        >>> from khot.vision import preset
+        >>> folder = tempfile.mkdtemp()
+        >>> save_network(from_config(preset("digits")), folder)
+        >>> load_network(folder).config == preset("digits")
+        True
+    """
+    config = model.config.to_dict()
+    write_tensors(model.state_dict(), {"config": config}, Path(folder) / _WEIGHTS)
+    write_json(config, Path(folder) / _CONFIG)
+
+
+def load_network(folder: str | Path) -> Network:
+    """Read the network that :func:`save_network` wrote, in evaluation mode.
+
+    Args:
+        folder: with `config.json` and `model.safetensors`.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> load_network("absent")
+        Traceback (most recent call last):
+        FileNotFoundError: load_network: there is no absent/config.json
+    """
+    folder = Path(folder)
+    for name in (_CONFIG, _WEIGHTS):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"load_network: there is no {folder / name}")
+    config = NetworkConfig.from_json(folder / _CONFIG)
+    tensors, about = read_tensors(folder / _WEIGHTS)
+    if isinstance(about.get("config"), dict):
+        _check_same(folder, config.to_dict(), cast("dict[str, Any]", about["config"]))
+    model = from_config(config)
+    load_weights(model, tensors, str(folder / _WEIGHTS))
+    return model.eval()
+
+
+def load_weights(model: Network, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Put tensors into a network of the same make; the error names the one that does not fit.
+
+    Args:
+        model: changed in place.
+        tensors: by the names of its ``state_dict``.
+        source: where they are from, for the error.
+
+    Example:
+        >>> model = from_config({"model": "vit", "depth": 1})
+        >>> load_weights(model, {}, "nowhere")
+        Traceback (most recent call last):
+        ValueError: nowhere lacks cls_token, which the network of this configuration has
+    """
+    expected = cast("dict[str, Tensor]", model.state_dict())
+    for name, tensor in expected.items():
+        if name not in tensors:
+            raise ValueError(f"{source} lacks {name}, which the network of this configuration has")
+        if tensors[name].shape != tensor.shape:
+            raise ValueError(
+                f"{source}: {name} has the shape {tuple(tensors[name].shape)}, "
+                f"this configuration asks for {tuple(tensor.shape)}"
+            )
+    unknown = [name for name in tensors if name not in expected]
+    if unknown:
+        raise ValueError(f"{source} has {unknown[0]}, which the network of this configuration lacks")
+    model.load_state_dict(dict(tensors))
+
+
+def _check_same(folder: Path, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    for field, value in given.items():
+        if field in saved and saved[field] != value:
+            raise ValueError(
+                f"load_network: {folder / _CONFIG} has {field} = {json.dumps(value)}, "
+                f"the weights were saved with {json.dumps(saved[field])}"
+            )

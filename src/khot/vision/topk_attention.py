@@ -1,0 +1,50 @@
+"""Attention through the k tokens that score highest: gather them, scatter them back."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from khot.vision.config import NetworkConfig
+from khot.vision.token_selection import TokenSelection
+
+__all__ = ["TopKAttention"]
+
+
+class TopKAttention(nn.Module):
+    r"""Each head gathers its k best tokens and gives them back to the tokens they came from.
+
+    .. math:: s_i = \frac{\langle q_i, k_i\rangle}{\sqrt d}, \qquad Z = W(s)\,v, \qquad
+              Y = W(s)^\top Z, \qquad \text{out} = \operatorname{proj}(Y + v)
+
+    with the rows :math:`W` of :class:`TokenSelection`. It has the parameters of a softmax attention, and a
+    temperature for each head; its cost grows with N·k and not with N².
+
+    Args:
+        config: its ``width``, ``heads``, ``dropout`` and the fields of the selection are read.
+
+    Example:
+        >>> layer = TopKAttention(NetworkConfig(width=16, heads=2, k=3))
+        >>> layer(torch.randn(5, 9, 16)).shape
+        torch.Size([5, 9, 16])
+
+    Reference: the topknets project.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.num_heads = config.heads
+        self.head_dim = config.width // config.heads
+        self.scale = self.head_dim**-0.5
+        self.qkv = nn.Linear(config.width, 3 * config.width)
+        self.select = TokenSelection(config)
+        self.proj = nn.Linear(config.width, config.width)
+        self.proj_drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (B, N, width) to the same."""
+        batch, count, width = x.shape
+        qkv = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.unbind(0)
+        rows = self.select((q * k).sum(-1) * self.scale)
+        scattered = rows.transpose(-2, -1) @ (rows @ v)
+        return self.proj_drop(self.proj((scattered + v).transpose(1, 2).reshape(batch, count, width)))

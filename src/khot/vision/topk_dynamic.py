@@ -1,0 +1,56 @@
+"""Mixing of tokens through k that are selected anew for each image, and read by all."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from khot.vision.config import NetworkConfig
+from khot.vision.token_selection import TokenSelection
+
+__all__ = ["TopKDynamicMixing"]
+
+
+class TopKDynamicMixing(nn.Module):
+    r"""Tokens are mixed by a fixed N × N map, then each head gathers its k best and all tokens read them.
+
+    .. math:: h = Px, \qquad h \leftarrow h + Mh, \qquad (v, s) = Lh, \qquad
+              G = W(s)\,v, \qquad \text{out} = Q \operatorname{softmax}(v G^\top)\, G
+
+    with the rows :math:`W` of :class:`TokenSelection`; M mixes the tokens of each channel, the other maps the
+    channels of each token.
+
+    Args:
+        config: its ``width``, ``heads``, ``expansion``, ``dropout``, the number of tokens and the fields of
+            the selection are read.
+
+    Example:
+        >>> config = NetworkConfig(image_size=6, patch_size=2, width=16, k=3, model="topk_dynamic")
+        >>> TopKDynamicMixing(config)(torch.randn(5, 9, 16)).shape
+        torch.Size([5, 9, 16])
+
+    Reference: the topknets project.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        inner = config.expansion * config.width
+        self.num_heads = config.heads
+        self.head_dim = inner // config.heads
+        self.expand = nn.Linear(config.width, inner)
+        self.mix = nn.Linear(config.tokens, config.tokens)
+        self.values_and_scores = nn.Linear(inner, config.heads * (self.head_dim + 1))
+        self.select = TokenSelection(config)
+        self.proj = nn.Linear(inner, config.width)
+        self.proj_drop = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Tokens (B, N, width) to the same; N is fixed by the configuration."""
+        batch, count, _ = x.shape
+        expanded = self.expand(x)
+        mixed = expanded + self.mix(expanded.transpose(1, 2)).transpose(1, 2)
+        heads = self.values_and_scores(mixed).reshape(batch, count, self.num_heads, self.head_dim + 1)
+        v, scores = heads.permute(0, 2, 1, 3).split([self.head_dim, 1], dim=-1)
+        gathered = self.select(scores.squeeze(-1)) @ v
+        read = F.scaled_dot_product_attention(v, gathered, gathered, scale=1.0)
+        return self.proj_drop(self.proj(read.transpose(1, 2).reshape(batch, count, -1)))

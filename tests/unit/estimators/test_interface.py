@@ -1,0 +1,254 @@
+"""One interface for all estimators: values, shapes, masks, extremes, options and messages."""
+
+import math
+
+import pytest
+import torch
+from subset_oracles import nonlinear, probabilities, seeded, subsets
+
+import khot
+from khot import estimators
+from khot.estimators import AdaptiveStep, estimate_gradient, get, names
+
+NAMES = names()
+PATHWISE = [name for name in NAMES if name != "score_function"]
+X = torch.randn(3, 4, 9, generator=seeded(1), dtype=torch.float64)
+
+
+def weights(x, name):
+    """Zeros and ones, or weights that sum to k for the one that is relaxed."""
+    return name == "relaxed_subset" or bool(((x == 0) | (x == 1)).all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [0, 1, 4, 9])
+def test_values(name, dtype, k):
+    x = get(name)(X.to(dtype), k, generator=seeded())
+    assert (x.shape, x.dtype) == (X.shape, dtype)
+    assert weights(x, name)
+    torch.testing.assert_close(
+        x.double().sum(-1), torch.full((3, 4), k, dtype=torch.float64), atol=0.05, rtol=0
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "straight_through"])
+def test_functions_are_what_get_gives(name):
+    one = getattr(estimators, name)(X, 4, generator=seeded())
+    assert torch.equal(one, get(name)(X, 4, generator=seeded()))
+
+
+def test_straight_through_by_name_is_the_sampled_one():
+    one = estimators.sampled_straight_through(X, 4, design="systematic", generator=seeded())
+    assert torch.equal(one, get("straight_through", design="systematic")(X, 4, generator=seeded()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dim_largest_mask_and_seed(name):
+    call = get(name)
+    straight = call(X, 2, generator=seeded())
+    assert torch.equal(straight, call(X, 2, generator=seeded()))
+    assert not torch.equal(straight, call(X, 2, generator=seeded(9)))
+    turned = call(X.movedim(-1, 1), 2, dim=1, generator=seeded())
+    assert torch.equal(turned.movedim(1, -1), straight)
+    assert torch.equal(call(-X, 2, largest=False, generator=seeded()), straight)
+    mask = torch.tensor([True] * 5 + [False] * 4)
+    masked = call(X, 2, mask=mask, generator=seeded())
+    assert (masked[..., 5:] == 0).all()
+    excluded = call(X.masked_fill(~mask, -math.inf), 2, generator=seeded())
+    assert torch.equal(masked, excluded)
+
+
+@pytest.mark.parametrize("name", PATHWISE)
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4, 1e30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_are_finite_and_leave_out_what_is_excluded(name, scale, dtype):
+    scores = (scale * X).to(dtype)
+    scores[..., 0], scores[..., 1] = math.inf, -math.inf
+    scores = scores.requires_grad_()
+    x = get(name)(scores, 4, mask=torch.arange(9) != 2, generator=seeded())
+    grad = torch.autograd.grad((x * torch.randn(9, generator=seeded(3), dtype=dtype)).sum(), scores)[0]
+    assert x.isfinite().all()
+    assert grad.isfinite().all()
+    assert (x[..., 0] == 1).all()
+    assert (x[..., 1:3] == 0).all()
+    assert (grad[..., 1:3] == 0).all()
+    assert (grad[..., 0].abs() < 1e-30).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_estimator_moves_scores_the_right_way(name):
+    """A loss that wants the first unit: the gradient at its score is negative, on average."""
+    call = get(name, step=10.0) if name == "imle" else get(name)
+    grad = estimate_gradient(lambda x: -x[..., 0], torch.zeros(2000, 6), 2, call, generator=seeded())
+    mean = grad.mean(0)
+    assert mean[0] < 0
+    assert (mean[1:] > 0).all()
+
+
+@pytest.mark.parametrize("law", ["conditional_poisson", "plackett_luce"])
+def test_samples_have_the_law_they_say(law):
+    theta = torch.linspace(-2, 2, 6, dtype=torch.float64)
+    wanted = probabilities(law, theta, 3) @ subsets(6, 3)
+    for name in NAMES:
+        if get(name).law != law or name == "relaxed_subset":
+            continue
+        share = get(name)(theta.expand(40_000, -1), 3, generator=seeded(4)).mean(0)
+        assert (share - wanted).abs().max() < 0.012
+    assert (probabilities("conditional_poisson", theta, 3) @ subsets(6, 3) - wanted).abs().max() > 0.02 or (
+        law == "conditional_poisson"
+    )
+
+
+def test_a_sample_of_the_score_function_has_no_gradient():
+    x = estimators.score_function(torch.zeros(4, requires_grad=True), 2)
+    with pytest.raises(RuntimeError, match="score_function: a sample has no gradient of its own"):
+        x.sum().backward()
+
+
+def test_score_function_loss_is_the_mean_loss_and_trains_the_loss_too():
+    slope = torch.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    scores = torch.zeros(5, 4, requires_grad=True)
+    seen = []
+
+    def f(x):
+        seen.append(x)
+        return x @ slope
+
+    loss = estimators.score_function_loss(f, scores, 2, samples=3, generator=seeded())
+    torch.testing.assert_close(loss, (seen[0] @ slope).mean(0))
+    loss.sum().backward()
+    torch.testing.assert_close(slope.grad, seen[0].mean(0).sum(0))
+
+
+def test_relaxed_subset_options():
+    scores = 3 * X
+    plain = estimators.relaxed_subset(scores, 4, generator=seeded())
+    capped = estimators.relaxed_subset(scores, 4, capped=True, generator=seeded())
+    assert plain.max() > 1
+    assert capped.max() <= 1
+    cold = estimators.relaxed_subset(scores, 4, temperature=1e-6, generator=seeded())
+    hard = estimators.relaxed_subset(scores, 4, hard=True, generator=seeded())
+    torch.testing.assert_close(cold, hard)
+    assert ((hard == 0) | (hard == 1)).all()
+
+
+def test_gumbel_straight_through_is_the_hard_gumbel_operator():
+    scores = X.clone().requires_grad_()
+    ours = estimators.gumbel_straight_through(scores, 4, temperature=0.3, generator=seeded())
+    theirs = khot.gumbel_topk(scores, 4, temperature=0.3, hard=True, generator=seeded())
+    assert torch.equal(ours, theirs)
+    v = torch.randn_like(X)
+    assert torch.equal(*(torch.autograd.grad((y * v).sum(), scores)[0] for y in (ours, theirs)))
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_imle_is_a_difference_of_two_sorted_selections(symmetric):
+    scores = X.clone().requires_grad_()
+    g = torch.randn(X.shape, generator=seeded(8), dtype=torch.float64)
+    x = estimators.imle(scores, 4, step=0.7, symmetric=symmetric, generator=seeded(2))
+    ours = torch.autograd.grad((x * g).sum(), scores)[0]
+    u = torch.rand(X.shape, generator=seeded(2), dtype=torch.float64)
+    noisy = X - torch.log(-torch.log(u))
+
+    def largest(z):
+        return torch.zeros_like(z).scatter(-1, z.argsort(-1)[..., -4:], 1.0)
+
+    assert torch.equal(x.detach(), largest(noisy))
+    above = largest(noisy + 0.7 * g) if symmetric else largest(noisy)
+    expected = (above - largest(noisy - 0.7 * g)) / (1.4 if symmetric else 0.7)
+    torch.testing.assert_close(ours, expected)
+    assert (ours != 0).any()
+
+
+def test_adaptive_imle_does_not_depend_on_the_scale_of_the_loss_and_steers_its_step():
+    grads = []
+    for scale in (1.0, 1e-6):
+        scores = X.clone().requires_grad_()
+        x = estimators.adaptive_imle(scores, 4, generator=seeded())
+        loss = scale * (x * torch.linspace(-1, 1, 9)).sum()
+        grads.append(torch.autograd.grad(loss, scores)[0] / scale)
+    torch.testing.assert_close(*grads)
+    wide, narrow = AdaptiveStep(wanted=0.5), AdaptiveStep(wanted=9)
+    for step in (wide, narrow):
+        estimator = get("adaptive_imle", step=step)
+        for seed in range(5):
+            scores = X.clone().requires_grad_()
+            (estimator(scores, 4, generator=seeded(seed)) * torch.linspace(-1, 1, 9)).sum().backward()
+    assert wide.alpha == pytest.approx(1 - 5e-3)
+    assert narrow.alpha == pytest.approx(1 + 5e-3)
+    kept = get("adaptive_imle")
+    (kept(X.clone().requires_grad_(), 4) * X).sum().backward()
+    assert kept.options["step"].alpha != 1
+    assert get("adaptive_imle").options["step"].alpha == 1
+
+
+def test_estimate_gradient_takes_rows_one_by_one():
+    """Each row has a gradient of its own, the mean over its samples."""
+    f = nonlinear(9)
+    rows = X[0]
+    together = estimate_gradient(f, rows, 3, "simple", samples=20_000, generator=seeded())
+    for row, grad in zip(rows, together, strict=True):
+        alone = estimate_gradient(f, row, 3, "simple", samples=20_000, generator=seeded(1))
+        assert (alone - grad).norm() < 0.05 * grad.norm()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: get("nothing"),
+            ValueError,
+            "unknown estimator 'nothing'; known estimators: straight_through, ",
+        ),
+        (
+            lambda: get("reinmax", temperature=1.0),
+            TypeError,
+            "reinmax has no option 'temperature'; it has design",
+        ),
+        (
+            lambda: get("simple", design="tree_pivotal"),
+            TypeError,
+            "simple has no option 'design'; it has none",
+        ),
+        (
+            lambda: get("straight_through", design="x"),
+            ValueError,
+            "unknown design 'x'; known designs: systematic",
+        ),
+        (lambda: get("reinmax", design="random_systematic"), ValueError, "must have a log-probability"),
+        (lambda: get("score_function", design="x"), ValueError, "known designs: .*plackett_luce"),
+        (lambda: get("imle", step=0.0), ValueError, "imle: step must be positive and finite, got 0.0"),
+        (
+            lambda: AdaptiveStep(rate=-1.0),
+            ValueError,
+            "AdaptiveStep: rate must be positive and finite, got -1.0",
+        ),
+        (lambda: estimators.simple(X, 2.0), TypeError, "simple: k must be an integer, got float"),
+        (lambda: estimators.simple(X, 10), ValueError, "simple: k must satisfy 0 <= k <= n = 9"),
+        (lambda: estimators.imle(X.long(), 2), TypeError, "imle: x must have a floating-point dtype"),
+        (
+            lambda: estimators.score_function_loss(lambda x: x.sum(-1), X, 2, samples=1),
+            ValueError,
+            "samples must be at least 2, got 1",
+        ),
+        (
+            lambda: estimators.score_function_loss(lambda x: x.sum(), X, 2),
+            ValueError,
+            r"f must give one loss for each sample, shape \(4, 3, 4\), got \(\)",
+        ),
+        (
+            lambda: estimate_gradient(lambda x: x.sum(), X, 2, "simple"),
+            ValueError,
+            r"estimate_gradient: f must give one loss for each sample, shape \(4, 3, 4\), got \(\)",
+        ),
+        (
+            lambda: estimate_gradient(lambda x: x.sum(-1), X, 2, "simple", samples=0),
+            ValueError,
+            "estimate_gradient: samples must be a positive integer, got 0",
+        ),
+    ],
+)
+def test_messages(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
