@@ -214,7 +214,7 @@ def test_flops_in_closed_form():
     assert count_flops(model, x) == batch * (ends + reduced)
 
 
-@pytest.mark.parametrize("design", ["auto", "random_tree_pivotal", "systematic"])
+@pytest.mark.parametrize("design", ["conditional_poisson", "random_tree_pivotal", "systematic"])
 def test_tokens_are_drawn_with_their_inclusion_probabilities(design):
     model, x = model_and_patches(batch=1, patches=8)
     draws = 3000
@@ -231,27 +231,26 @@ def test_tokens_are_drawn_with_their_inclusion_probabilities(design):
     logits = scores[0][0, 1:].double().detach()
     pi = (
         khot.designs.ConditionalPoisson(3, logits=logits).mean
-        if design == "auto"
+        if design == "conditional_poisson"
         else khot.sigmoid_topk(logits, 3)
     )
     share = torch.nn.functional.one_hot(reduction.kept[0], 8).sum((0, 1)) / draws
     assert ((share - pi).abs() < 4.5 * (pi * (1 - pi) / draws).sqrt() + 1e-9).all()
 
 
-def test_a_sampler_of_your_own():
+@pytest.mark.parametrize("name", [n for n in khot.estimators.names() if n != "score_function"])
+def test_any_estimator(name):
     model, x = model_and_patches()
-    asked = []
-
-    def sampler(scores, k):
-        asked.append((tuple(scores.shape), k))
-        return khot.topk(scores, k, largest=False, hard=True)
-
-    reduction = reduce_tokens(model.train(), 0.5, (1,), "sampled", sampler=sampler)
-    model(x)
+    generator = torch.Generator().manual_seed(0)
+    reduction = reduce_tokens(model.train(), 0.5, (1, 2), "sampled", estimator=name, generator=generator)
+    result = model(x)
     drawn = reduction.kept[0]
+    assert all(len(set(row.tolist())) == 10 for row in drawn)
+    result.square().sum().backward()
+    gradient = model.blocks[1].attn.qkv.weight.grad
+    assert gradient.isfinite().all()
     model.eval()(x)
-    assert asked == [((3, 20), 10)]
-    assert not any(set(a.tolist()) & set(b.tolist()) for a, b in zip(drawn, reduction.kept[0], strict=True))
+    assert not torch.equal(drawn.sort(1).values, reduction.kept[0].sort(1).values)
 
 
 @pytest.mark.parametrize("fuse", [False, True])
@@ -367,7 +366,9 @@ def test_an_option_of_the_relaxation_is_read():
         ({"locations": (2, 1)}, ValueError, "increasing"),
         ({"method": "best"}, ValueError, "unknown method 'best'; there are hard, .*merge, .*sigmoid"),
         ({"relaxation": "best"}, ValueError, "unknown relaxation 'best'; there are .*sigmoid"),
-        ({"design": "best"}, ValueError, "unknown design 'best'; there are auto, systematic"),
+        ({"method": "sampled", "design": "best"}, ValueError, "reduce_tokens: .*unknown design 'best'"),
+        ({"method": "sampled", "estimator": "best"}, ValueError, "unknown estimator 'best'; known"),
+        ({"method": "sampled", "estimator": "score_function"}, ValueError, "must give a gradient through"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive"),
         ({"order": "size"}, ValueError, "order must be"),
         ({"fuse": True, "method": "merge"}, ValueError, "fuse needs a method that drops tokens"),

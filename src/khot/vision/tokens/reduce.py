@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from khot.designs.facade import DESIGNS
+from khot.estimators import Estimator
+from khot.nn.sampled import SampledTopK
 from khot.relaxations import registry
 from khot.relaxations.arguments import check_temperature
 from khot.relaxations.facade import checked_options
@@ -17,7 +18,6 @@ from khot.relaxations.selection import Order, check_order
 from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
 from khot.vision.tokens.huggingface_naming import describe_huggingface
 from khot.vision.tokens.reduction import TokenReduction
-from khot.vision.tokens.selecting import Sampler
 from khot.vision.tokens.timm_naming import describe_timm
 
 __all__ = ["METHODS", "reduce_tokens", "restore_tokens"]
@@ -36,8 +36,8 @@ def reduce_tokens(
     relaxation: str = "sigmoid",
     order: Order = "score",
     fuse: bool = False,
-    design: str = "auto",
-    sampler: Sampler | None = None,
+    design: str | None = None,
+    estimator: str | Estimator = "straight_through",
     generator: torch.Generator | None = None,
     num_prefix_tokens: int | None = None,
     **options: Any,
@@ -56,7 +56,7 @@ def reduce_tokens(
     - ``"soft"``, a relaxation with weights alone (``"sigmoid"``): all tokens stay, and log y is added to the
       attention logits of their keys, so that a token of weight 0 is as if it was not there;
     - ``"soft"``, a relaxation with rows (``"successive_halving"``, ``"softrank"``): k blends of the tokens;
-    - ``"sampled"``: k tokens drawn by a design, straight-through with their inclusion probabilities;
+    - ``"sampled"``: k tokens drawn by an estimator of :mod:`khot.estimators`, from any of its designs;
     - ``"merge"``: nothing is dropped, similar tokens are merged (also in ``eval()``).
 
     Args:
@@ -70,12 +70,13 @@ def reduce_tokens(
         relaxation: for ``"straight_through"`` and ``"soft"``.
         order: the tokens kept, by falling ``"score"`` or by ``"position"``.
         fuse: append EViT's fused token, the sum of the tokens dropped weighted by their attention.
-        design: for ``"sampled"``; see :func:`khot.sample`.
-        sampler: for ``"sampled"``, instead of a design: a function of scores (B, n) and k that gives k-hot
-            weights with whatever gradient.
-        generator: where the randomness of a design comes from.
+        design: for ``"sampled"``: what to draw from, if the estimator leaves the choice; see
+            :func:`khot.sample`.
+        estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or one with options, of
+            ``khot.estimators.get``.
+        generator: where the randomness of ``"sampled"`` comes from.
         num_prefix_tokens: how many tokens at the front are not patches, if the model does not say.
-        options: of the relaxation.
+        options: of the relaxation, or of the estimator.
 
     Returns:
         :class:`khot.vision.tokens.TokenReduction`, also as ``model.token_reduction``: after a forward pass
@@ -100,7 +101,8 @@ def reduce_tokens(
     rates, places = _stages(name, keep_rate, locations, len(blocks))
     if method in registry.names():
         method, relaxation = "soft", method
-    _check_method(name, method, relaxation, options, fuse, design)
+    _check_method(name, method, relaxation, options, fuse)
+    drawing = _estimator(name, estimator, design, options) if method == "sampled" else None
     check_temperature(name, temperature)
     check_order(name, order)
     if num_prefix_tokens is not None:
@@ -123,8 +125,7 @@ def reduce_tokens(
         options=options,
         order=order,
         fuse=fuse,
-        sampler=sampler,
-        design=design,
+        estimator=drawing,
         generator=generator,
         num_prefix_tokens=prefix,
         has_cls=has_cls,
@@ -193,9 +194,7 @@ def _stages(
     return rates, places
 
 
-def _check_method(
-    name: str, method: str, relaxation: str, options: dict[str, Any], fuse: bool, design: str
-) -> None:
+def _check_method(name: str, method: str, relaxation: str, options: dict[str, Any], fuse: bool) -> None:
     if method not in METHODS:
         known = ", ".join((*METHODS, *registry.names()))
         raise ValueError(f"{name}: unknown method {method!r}; there are {known}")
@@ -203,12 +202,20 @@ def _check_method(
         raise ValueError(
             f"{name}: unknown relaxation {relaxation!r}; there are {', '.join(registry.names())}"
         )
-    if design != "auto" and design not in DESIGNS:
-        raise ValueError(f"{name}: unknown design {design!r}; there are auto, {', '.join(DESIGNS)}")
     spec = registry.get(relaxation)
     if method in ("soft", "straight_through"):
         checked_options(name, spec, options, cast("Any", spec.matrix))
-    elif options:
+    elif options and method != "sampled":
         raise TypeError(f"{name}: method {method!r} has no option {next(iter(options))!r}; it has none")
     if fuse and method in ("soft", "merge"):
         raise ValueError(f"{name}: fuse needs a method that drops tokens, got method {method!r}")
+
+
+def _estimator(
+    name: str, estimator: str | Estimator, design: str | None, options: dict[str, Any]
+) -> Estimator:
+    """The estimator with its options, made by the layer that checks them."""
+    try:
+        return SampledTopK(1, design=design, estimator=estimator, **options).estimator
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from error

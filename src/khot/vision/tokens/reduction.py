@@ -12,21 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from khot.estimators import Estimator
 from khot.relaxations import select, topk
 from khot.relaxations.registry import get
 from khot.relaxations.selection import Order
 from khot.relaxations.straight_through import straight_through
 from khot.vision.tokens.merging import merge
 from khot.vision.tokens.scores import log_attention, masked_out
-from khot.vision.tokens.selecting import (
-    Kept,
-    Sampler,
-    design_sampler,
-    kept_hard,
-    kept_sample,
-    left_over,
-    taken,
-)
+from khot.vision.tokens.selecting import Kept, kept_hard, kept_sample, left_over, taken
 
 __all__ = ["Attention", "Flow", "TokenReduction"]
 
@@ -82,8 +75,7 @@ class TokenReduction(nn.Module):
         options: dict[str, Any],
         order: Order,
         fuse: bool,
-        sampler: Sampler | None,
-        design: str,
+        estimator: Estimator | None,
         generator: torch.Generator | None,
         num_prefix_tokens: int,
         has_cls: bool,
@@ -97,8 +89,7 @@ class TokenReduction(nn.Module):
         self.options = options
         self.order: Order = order
         self.fuse = fuse
-        self.sampler = sampler
-        self.design = design
+        self.estimator = estimator
         self.generator = generator
         self.num_prefix_tokens = num_prefix_tokens
         self.has_cls = has_cls
@@ -216,8 +207,7 @@ class TokenReduction(nn.Module):
         if not self.training or self.method == "hard":
             return kept_hard(tokens, scores, k, self.order)
         if self.method == "sampled":
-            sampler = self.sampler or design_sampler(self.design, self.temperature, self.generator)
-            return kept_sample(tokens, scores, k, self.order, sampler)
+            return kept_sample(tokens, scores / self.temperature, k, self.order, self._draw)
         combine = "soft" if self.method == "soft" else "straight_through"
         chosen = select(
             tokens,
@@ -230,6 +220,10 @@ class TokenReduction(nn.Module):
             **self.options,
         )
         return Kept(chosen.values, chosen.indices)
+
+    def _draw(self, scores: Tensor, k: int) -> Tensor:
+        assert self.estimator is not None
+        return self.estimator(scores, k, generator=self.generator)
 
     def _weigh(self, scores: Tensor, k: int, flow: Flow) -> None:
         """Keep all tokens, with log-weights that add up from stage to stage."""

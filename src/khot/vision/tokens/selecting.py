@@ -9,14 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from khot.designs.facade import design_for
+from khot.relaxations.hard import hard_topk
 from khot.relaxations.matrices import ranked_indices
 from khot.relaxations.selection import Order
-from khot.relaxations.straight_through import straight_through
 
-__all__ = ["Kept", "Sampler", "design_sampler", "kept_hard", "kept_sample", "left_over", "taken"]
-
-Sampler = Callable[[Tensor, int], Tensor]
+__all__ = ["Kept", "kept_hard", "kept_sample", "left_over", "taken"]
 
 
 class Kept(NamedTuple):
@@ -42,26 +39,18 @@ def taken(tokens: Tensor, indices: Tensor) -> Tensor:
     return torch.where((indices >= 0).unsqueeze(-1), found, 0)
 
 
-def kept_sample(tokens: Tensor, scores: Tensor, k: int, order: Order, sampler: Sampler) -> Kept:
-    """k tokens drawn by a sampler, which sees finite scores: those of padding are far below all others."""
+def kept_sample(
+    tokens: Tensor, scores: Tensor, k: int, order: Order, estimator: Callable[[Tensor, int], Tensor]
+) -> Kept:
+    """k tokens drawn by an estimator, times its weights; it sees padding far below all other scores."""
     allowed = scores > -math.inf
     lowest = torch.where(allowed, scores, math.inf).amin(-1, keepdim=True)
     lowest = torch.where(lowest.isfinite(), lowest, 0).detach()
-    drawn = sampler(torch.where(allowed, scores, lowest - 1e4), k)
-    chosen, indices = kept_hard(tokens, torch.where(drawn.detach() > 0.5, scores, -math.inf), k, order)
-    factor = drawn.gather(-1, indices.clamp_min(0)).unsqueeze(-1).to(tokens.dtype)
+    weights = estimator(torch.where(allowed, scores, lowest - 1e4), k)
+    drawn = hard_topk(weights, k, mask=allowed) > 0
+    chosen, indices = kept_hard(tokens, torch.where(drawn, scores, -math.inf), k, order)
+    factor = weights.gather(-1, indices.clamp_min(0)).unsqueeze(-1).to(tokens.dtype)
     return Kept(chosen * factor, indices)
-
-
-def design_sampler(design: str, temperature: float, generator: torch.Generator | None) -> Sampler:
-    """Draws k by a design, with the gradient of its inclusion probabilities (straight-through)."""
-
-    def draw(scores: Tensor, k: int) -> Tensor:
-        kind = design_for(design, scores.shape[-1], k, "scores")
-        distribution = kind(k, logits=scores / temperature)
-        return straight_through(distribution.mean, distribution.sample((), generator))
-
-    return draw
 
 
 def left_over(tokens: Tensor, scores: Tensor, indices: Tensor) -> Tensor:
