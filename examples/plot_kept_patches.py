@@ -62,7 +62,7 @@ shown = 8
 with torch.no_grad():
     model(x[:shown])
 fig, axes = plt.subplots(4, shown, figsize=(shown, 4.6), layout="constrained")
-for row, (kept, axis_row) in enumerate(zip([None, *reduction.kept], axes, strict=True)):
+for kept, axis_row in zip([None, *reduction.kept], axes, strict=True):
     for i, axis in enumerate(axis_row):
         axis.imshow(x[i, 0], cmap="gray_r", vmin=0, vmax=1)
         if kept is not None:

@@ -21,6 +21,7 @@ def little_data(tmp_path, monkeypatch):
     haurum2023._mean_and_deviation.cache_clear()
 
 
+@pytest.mark.slow
 def test_every_method_runs_and_is_shown(little_data, tmp_path, monkeypatch):
     ledger = Ledger("haurum2023")
     trained = []
