@@ -6,14 +6,13 @@
 from khot.vision.checkpoints import load_network, save_network
 from khot.vision.config import NetworkConfig, preset, preset_names
 from khot.vision.models import TopKAttentionModel, TopKDynamicModel, from_config
-from khot.vision.tokens import TokenReduction, count_flops, reduce_tokens, restore_tokens
+from khot.vision.tokens import count_flops, reduce_tokens, restore_tokens
 from khot.vision.topk_attention import TopKAttention
 from khot.vision.topk_dynamic import TopKDynamicMixing
 from khot.vision.vit import VisionTransformer
 
 __all__ = [
     "NetworkConfig",
-    "TokenReduction",
     "TopKAttention",
     "TopKAttentionModel",
     "TopKDynamicMixing",

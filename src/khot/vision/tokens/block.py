@@ -94,7 +94,7 @@ class ReducedBlock(nn.Module):
         return (x,) if self.returns_tuple else x
 
     def _attention(self, place: Place, reduction: TokenReduction) -> Attention:
-        one_row = reduction.has_cls and reduction.method != "merge"
+        one_row = reduction.has_cls or reduction.method == "merge"  # which compares keys alone
         return self.queries_and_keys(place.captured, slice(0, 1) if one_row else slice(None))
 
 
@@ -126,14 +126,14 @@ def _valid(mask: Tensor | None) -> Tensor | None:
     allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     if allowed.dim() == 4:
         allowed = allowed[:, 0]
-    first = allowed[:, 0]
-    if is_plain(allowed) and not bool((allowed == first.unsqueeze(1)).all()):
+    keys = allowed[:, 0]
+    if is_plain(allowed) and not bool((allowed == keys.unsqueeze(1)).all()):
         raise ValueError("reduce_tokens: the attention mask must be one of padding, the same for every query")
-    return first
+    return keys
 
 
 def patch(block: nn.Module, kind: type[ReducedBlock], place: Place) -> None:
-    """Make it a reduced block, in place: its parameters and their names stay, and so does a deep copy's."""
+    """Make it a reduced block, in place: its parameters and their names stay, and it can be deep-copied."""
     own = type(block)
     block.__class__ = cast("type[nn.Module]", type(f"TokenReduced{own.__name__}", (kind, own), {}))
     reduced = cast("ReducedBlock", block)

@@ -68,7 +68,7 @@ def reduce_tokens(
         method: as above, or the name of a relaxation, which stands for ``"soft"`` with it.
         temperature: > 0, for scores in units of a logarithm of attention.
         relaxation: for ``"straight_through"`` and ``"soft"``.
-        order: the tokens kept, by falling ``"score"`` or by ``"position"``.
+        order: the tokens kept, by falling ``"score"`` or by ``"position"``; merging has its own.
         fuse: append EViT's fused token, the sum of the tokens dropped weighted by their attention.
         design: for ``"sampled"``: what to draw from, if the estimator leaves the choice; see
             :func:`khot.sample`.

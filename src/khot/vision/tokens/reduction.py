@@ -187,7 +187,7 @@ class TokenReduction(nn.Module):
 
     @property
     def keeps_all_while_training(self) -> bool:
-        """Whether a selection by weights alone: then all tokens stay, with their weights in the attention."""
+        """Whether it selects by weights alone: then all tokens stay, with their weights in the attention."""
         return self.method == "soft" and get(self.relaxation).matrix is None
 
     def _kept(self, tokens: Tensor, scores: Tensor, k: int, flow: Flow) -> Tensor:
