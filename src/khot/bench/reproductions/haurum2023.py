@@ -1,0 +1,288 @@
+"""Top-K token reduction of Haurum, Escalera, Taylor & Moeslund (2023), with a gradient for its scores.
+
+Their Top-K keeps the tokens that CLS attends to most, by a hard selection. Here a small vision transformer is
+trained on MNIST and on Fashion-MNIST with all tokens, then reduced at a quarter, half and three quarters of
+its depth to the shares r, r², r³ of its patches: as it is, and after a short fine-tuning in which the
+selection is hard, straight-through, soft, or EViT's with a fused token; beside them, merging. At test time
+all but merging select hard. Operations are counted, times measured.
+"""
+
+# pyright: basic
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from khot.bench.grid import Grid
+from khot.bench.reproduction import Ledger, Reproduction, Settings
+from khot.data import ImageTensors, load
+from khot.schedules import TemperatureScheduler, exponential
+from khot.vision import VisionTransformer, count_flops, preset, reduce_tokens
+
+__all__ = ["REPRODUCTION"]
+
+DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
+RATES = (0.9, 0.7, 0.5, 0.25)
+LOCATIONS = (1, 3, 4)
+BATCH, TEST_BATCH = 50, 100
+
+ALL, ALL_TUNED = "all tokens", "all tokens, fine-tuned"
+METHODS = {  # name: (whether it is fine-tuned, arguments of reduce_tokens)
+    "hard, not retrained": (False, {"method": "hard"}),
+    "hard, fine-tuned": (True, {"method": "hard"}),
+    "straight-through, fine-tuned": (True, {"method": "straight_through"}),
+    "soft, fine-tuned": (True, {"method": "soft"}),
+    "EViT, fine-tuned": (True, {"method": "hard", "fuse": True}),
+    "merging, not retrained": (False, {"method": "merge"}),
+    "merging, fine-tuned": (True, {"method": "merge"}),
+}
+PUBLISHED = {
+    "DeiT-S, all tokens": {1.0: 79.8},
+    "EViT without fused token": {0.9: 79.9, 0.7: 79.4, 0.5: 78.4},
+}
+"""Top-1 on ImageNet in percent, by keep rate."""
+
+
+def _runs(quick: bool) -> Sequence[Settings]:
+    base, tuned, tests = (200, 100, 200) if quick else (40_000, 4_000, 5_000)
+    sizes = {"base_images": base, "tuning_images": tuned, "test_images": tests}
+    rates = RATES[1:2] if quick else RATES
+    runs = []
+    for data in list(DATA)[:1] if quick else DATA:
+        cells = [(ALL, 1.0), (ALL_TUNED, 1.0), *((method, rate) for rate in rates for method in METHODS)]
+        runs += [{"data": data, "method": method, "keep_rate": rate, **sizes} for method, rate in cells]
+    return runs
+
+
+@functools.cache
+def _mean_and_deviation(data: str) -> tuple[float, float]:
+    pixels = _images(data, True).images.float() / 255
+    return pixels.mean().item(), pixels.std().item()
+
+
+def _batch(data: str, train: bool, rows: Tensor) -> tuple[Tensor, Tensor]:
+    images, labels = _images(data, train).batch(rows)
+    mean, deviation = _mean_and_deviation(data)
+    return (images - mean) / deviation, labels
+
+
+@functools.cache
+def _images(data: str, train: bool) -> ImageTensors:
+    found = load(data, train)
+    assert isinstance(found, ImageTensors)
+    return found
+
+
+def _base(data: str, images: int) -> VisionTransformer:
+    """The network trained with all tokens; kept in the folder for temporary files, to go on after a stop."""
+    config = preset("mnist", model="vit", width=32, depth=6, heads=2)
+    key = json.dumps([config.to_dict(), data, images, torch.__version__])
+    name = f"khot-haurum2023-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
+    path = Path(tempfile.gettempdir()) / name
+    torch.manual_seed(0)
+    model = VisionTransformer(config)
+    if path.exists():
+        model.load_state_dict(torch.load(path, weights_only=True))
+        return model
+    for layer in model.modules():  # at this width it learns many times faster than from deviations of 0.02
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+    nn.init.normal_(model.cls_token, std=0.2)
+    nn.init.normal_(model.pos_embed, std=0.5)
+    _train(model, data, images, rate=2e-3, seed=0)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    torch.save(model.state_dict(), unfinished)
+    os.replace(unfinished, path)
+    return model
+
+
+def _train(model: nn.Module, data: str, images: int, rate: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    count, steps = len(_images(data, True)), max(images // BATCH, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.02)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps + 1, pct_start=0.1)
+    reduced = getattr(model, "token_reduction", None)
+    cooling = (
+        TemperatureScheduler(reduced, exponential(1.0, 0.1, steps))
+        if reduced is not None and reduced.method == "soft"
+        else None
+    )
+    model.train()
+    for _ in range(steps):
+        x, target = _batch(data, True, torch.randint(count, (BATCH,), generator=generator))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), target).backward()
+        optimizer.step()
+        schedule.step()
+        if cooling is not None:
+            cooling.step()
+
+
+def _run(settings: Settings) -> dict[str, float]:
+    torch.set_num_threads(1)
+    method, data = settings["method"], settings["data"]
+    model = copy.deepcopy(_base(data, settings["base_images"]))
+    tuned, arguments = METHODS.get(method, (method == ALL_TUNED, None))
+    reduction = None
+    if arguments is not None:
+        reduction = reduce_tokens(model, settings["keep_rate"], LOCATIONS, **arguments)
+    if tuned:
+        _train(model, data, settings["tuning_images"], rate=5e-4, seed=1)
+    model.eval()
+    numbers = _tested(model, data, settings["test_images"])
+    numbers["tokens"] = float(reduction.tokens_per_stage[-1]) if reduction is not None else 49.0
+    return numbers
+
+
+@torch.no_grad()
+def _tested(model: nn.Module, data: str, images: int) -> dict[str, float]:
+    """Accuracy, operations for an image, and images per second of the processor's time (one thread)."""
+    right: list[Tensor] = []
+    seconds: list[float] = []
+    x = torch.zeros(0)
+    for rows in torch.arange(images).split(TEST_BATCH):
+        x, target = _batch(data, False, rows)
+        start = time.thread_time()
+        logits = model(x)
+        seconds.append(time.thread_time() - start)
+        right.append(logits.argmax(-1) == target)
+    return {
+        "accuracy": torch.cat(right).double().mean().item(),
+        "flops": count_flops(model, x) / len(x),
+        "images per second": len(x) / statistics.median(seconds),
+    }
+
+
+def _number(ledger: Ledger, name: str, **settings: object) -> float | None:
+    found = ledger.select(name, **settings)
+    return found[0] if found else None
+
+
+def _tables(ledger: Ledger) -> tuple[Grid, ...]:
+    done = [data for data in DATA if ledger.select("accuracy", data=data)]
+    return (
+        *(_accuracies(ledger, data) for data in done),
+        *(_costs(ledger, data) for data in done[:1]),
+        _context(),
+    )
+
+
+def _accuracies(ledger: Ledger, data: str) -> Grid:
+    def cell(method: str, rate: float) -> str:
+        value = _number(ledger, "accuracy", data=data, method=method, keep_rate=rate)
+        return "" if value is None else f"{100 * value:.1f}"
+
+    settings = next(done for done, _ in ledger.runs if done["data"] == data)
+    tests = settings["test_images"]
+    full = _number(ledger, "accuracy", data=data, method=ALL) or 0.0
+    error = 100 * (full * (1 - full) / tests) ** 0.5
+    return Grid(
+        caption=f"Accuracy on {DATA[data]} in percent, by keep rate",
+        header=("method", *(f"{rate:g}" for rate in (1.0, *RATES))),
+        rows=tuple(
+            (method, *(cell(method, rate) for rate in (1.0, *RATES))) for method in (ALL, ALL_TUNED, *METHODS)
+        ),
+        notes=(
+            f"One seed; {tests} test images, so one standard error is about {error:.1f}. Trained with "
+            f"{settings['base_images']} images, fine-tuned with {settings['tuning_images']}.",
+        ),
+        origin=ledger.origin,
+    )
+
+
+_COSTS = {"top-k": "hard, fine-tuned", "EViT": "EViT, fine-tuned", "merging": "merging, fine-tuned"}
+
+
+def _costs(ledger: Ledger, data: str) -> Grid:
+    full = {name: _number(ledger, name, data=data, method=ALL) for name in ("flops", "images per second")}
+
+    def cell(method: str, rate: float) -> str:
+        flops = _number(ledger, "flops", data=data, method=method, keep_rate=rate)
+        speed = _number(ledger, "images per second", data=data, method=method, keep_rate=rate)
+        if flops is None or speed is None or full["images per second"] is None:
+            return ""
+        return f"{flops / 1e6:.2f} ({speed / full['images per second']:.2f})"
+
+    return Grid(
+        caption="Million operations for an image, and speed relative to all tokens in brackets, by keep rate",
+        header=("selection", *(f"{rate:g}" for rate in (1.0, *RATES))),
+        rows=(
+            ("all tokens", cell(ALL, 1.0), *("" for _ in RATES)),
+            *((name, "", *(cell(method, rate) for rate in RATES)) for name, method in _COSTS.items()),
+        ),
+        notes=(
+            f"Counted products and convolutions; all tokens: {full['images per second']:.0f} images a second "
+            "of one core's time, in batches of 100 (median).",
+        ),
+        origin=ledger.origin,
+    )
+
+
+def _context() -> Grid:
+    return Grid(
+        caption="Published, on ImageNet with DeiT-S: top-1 in percent, by keep rate",
+        header=("method", *(f"{rate:g}" for rate in (1.0, *RATES))),
+        rows=tuple(
+            (name, *(f"{values[rate]:.1f}" if rate in values else "" for rate in (1.0, *RATES)))
+            for name, values in PUBLISHED.items()
+        ),
+        notes=("Other data, another network and longer training: for context only.",),
+        origin="Liang et al. (2022), arXiv:2202.07800.",
+    )
+
+
+def _plot(ledger: Ledger, path: Path) -> None:
+    import matplotlib.pyplot as plt
+
+    done = [data for data in DATA if ledger.select("accuracy", data=data)]
+    figure, axes = plt.subplots(1, len(done) + 1, figsize=(4.2 * (len(done) + 1), 4.4), layout="constrained")
+    for axis, data in zip(axes, done, strict=False):
+        for number, method in enumerate(METHODS):
+            points = sorted(
+                (s["keep_rate"], 100 * r["accuracy"])
+                for s, r in ledger.runs
+                if s["data"] == data and s["method"] == method
+            )
+            style = "--" if "not retrained" in method else "-"
+            axis.plot(*zip(*points, strict=True), f"o{style}", color=f"C{number}", label=method, markersize=4)
+        for method, colour in ((ALL, "0.6"), (ALL_TUNED, "0.2")):
+            level = _number(ledger, "accuracy", data=data, method=method)
+            if level is not None:
+                axis.axhline(100 * level, color=colour, linewidth=1, linestyle=":", label=method)
+        axis.set(title=DATA[data], xlabel="keep rate", ylabel="accuracy, %")
+        axis.invert_xaxis()
+    for name, method in _COSTS.items():
+        points = sorted(
+            (r["flops"] / 1e6, r["images per second"])
+            for s, r in ledger.runs
+            if s["method"] in (ALL, method) and s["data"] == done[0]
+        )
+        axes[-1].plot(*zip(*points, strict=True), "o-", label=name, markersize=4)
+    axes[-1].set(title="cost", xlabel="million operations for an image", ylabel="images per second")
+    axes[-1].legend(fontsize="small")
+    legend = axes[0].get_legend_handles_labels()
+    figure.legend(*legend, loc="outside lower center", ncols=3, fontsize="small")
+    figure.savefig(path)
+    plt.close(figure)
+
+
+REPRODUCTION = Reproduction(
+    name="haurum2023",
+    title="fewer tokens in a vision transformer: accuracy by keep rate and method",
+    runs=_runs,
+    run=_run,
+    tables=_tables,
+    plot=_plot,
+    needs=("matplotlib",),
+)

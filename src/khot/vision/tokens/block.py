@@ -1,0 +1,181 @@
+"""A transformer block through which fewer tokens come out than went in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.hooks import RemovableHandle
+
+from khot.kernels.availability import is_plain
+from khot.vision.tokens.reduction import Attention, TokenReduction
+
+__all__ = ["Architecture", "Place", "ReducedBlock", "agrees", "attention_with_bias", "patch", "unpatch"]
+
+
+@dataclass
+class Place:
+    """Where a block stands: its number, whether it is the last, and which stage it is, if any."""
+
+    reduction: TokenReduction
+    number: int
+    last: bool
+    stage: int | None
+    captured: dict[str, Tensor] = field(default_factory=lambda: dict[str, Tensor]())
+    handles: list[RemovableHandle] = field(default_factory=lambda: list[RemovableHandle]())
+
+
+@dataclass
+class _Capture:
+    """A hook that keeps what a projection gave, so that it is not computed twice."""
+
+    place: Place
+    name: str
+
+    def hook(self, module: nn.Module, inputs: object, output: Tensor) -> None:
+        self.place.captured[self.name] = output
+
+
+class ReducedBlock(nn.Module):
+    """Put before a block's own class; a subclass knows the names of its parts.
+
+    A block is x + attention, then x + transformed. Between the two, tokens go.
+    """
+
+    token_place: Place
+    returns_tuple: ClassVar[bool] = False
+
+    def projections(self) -> dict[str, nn.Module]:
+        """The modules whose results give queries and keys."""
+        raise NotImplementedError
+
+    def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
+        """The branch of the attention; ``bias`` (B, N) is added to the logits of each key."""
+        raise NotImplementedError
+
+    def transformed(self, x: Tensor) -> Tensor:
+        """The branch of the perceptron."""
+        raise NotImplementedError
+
+    def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
+        """From what the projections gave; of the queries only these rows."""
+        raise NotImplementedError
+
+    def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
+        """The attention mask that the model gives the block, (B, 1, N or 1, N), if it does."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, *inputs: Any, **further: Any) -> Any:
+        """The block, with fewer tokens after the attention if a stage is here."""
+        place = self.token_place
+        reduction = place.reduction
+        flow = reduction.flow
+        if place.number == 0 or flow is None:
+            flow = reduction.begin(x, _valid(self.given_mask(inputs, further)))
+        stage = place.stage
+        here = flow.indices.shape[1]
+        if stage is not None and reduction.count(stage, flow.patches) >= here:
+            flow.kept += (flow.indices,)
+            flow.lengths += (here,)
+            stage = None
+        bias = reduction.key_bias(flow, x.dtype)
+        if stage is None and (bias is None or flow.masked_by_model):
+            x = first(super().forward(x, *inputs, **further))  # as it is, to the last bit
+        else:
+            x = x + self.attended(x, bias, further)
+            if stage is not None:
+                x = reduction.reduce(x, stage, flow, self._attention(place, reduction))
+            x = x + self.transformed(x)
+        place.captured.clear()
+        x = reduction.finish(x, flow) if place.last else x
+        return (x,) if self.returns_tuple else x
+
+    def _attention(self, place: Place, reduction: TokenReduction) -> Attention:
+        one_row = reduction.has_cls or reduction.method == "merge"  # which compares keys alone
+        return self.queries_and_keys(place.captured, slice(0, 1) if one_row else slice(None))
+
+
+class Architecture(NamedTuple):
+    """What a model is: its blocks, how many tokens at the front are no patches, whether CLS is the first of
+    them, the width of a token, and the class that knows the names of the blocks' parts.
+    """
+
+    blocks: list[nn.Module]
+    num_prefix_tokens: int
+    has_cls: bool
+    width: int
+    kind: type[ReducedBlock]
+
+
+def attention_with_bias(
+    queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float, dropout: float
+) -> Tensor:
+    """Fused attention of (B, H, N, d) with a bias (B, N) for the keys; heads side by side, (B, N, H·d)."""
+    mask = bias.to(queries.dtype)[:, None, None, :]
+    mixed = scaled_dot_product_attention(queries, keys, values, mask, dropout, scale=scale)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _valid(mask: Tensor | None) -> Tensor | None:
+    """Which keys (B, N) a mask lets through; it must be the same for every query."""
+    if mask is None:
+        return None
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    if allowed.dim() == 4:
+        allowed = allowed[:, 0]
+    keys = allowed[:, 0]
+    if is_plain(allowed) and not bool((allowed == keys.unsqueeze(1)).all()):
+        raise ValueError("reduce_tokens: the attention mask must be one of padding, the same for every query")
+    return keys
+
+
+def patch(block: nn.Module, kind: type[ReducedBlock], place: Place) -> None:
+    """Make it a reduced block, in place: its parameters and their names stay, and it can be deep-copied."""
+    own = type(block)
+    block.__class__ = cast("type[nn.Module]", type(f"TokenReduced{own.__name__}", (kind, own), {}))
+    reduced = cast("ReducedBlock", block)
+    reduced.token_place = place
+    if place.stage is not None:
+        for name, projection in reduced.projections().items():
+            place.handles.append(projection.register_forward_hook(_Capture(place, name).hook))
+
+
+def unpatch(block: nn.Module) -> None:
+    """Undo it."""
+    reduced = cast("ReducedBlock", block)
+    for handle in reduced.token_place.handles:
+        handle.remove()
+    del reduced.token_place
+    block.__class__ = type(block).__bases__[1]
+
+
+def agrees(block: nn.Module, kind: type[ReducedBlock], width: int) -> bool:
+    """Whether ``kind`` computes what the block's own class does, with and without a bias, on a few tokens."""
+    weight = next(block.parameters())
+    if weight.is_meta:
+        return True
+    reduced = cast("ReducedBlock", block)
+    x = torch.arange(5 * width, device=weight.device).sin().view(1, 5, width).to(weight.dtype)
+    modes = [(module, module.training) for module in block.modules()]
+    block.eval()
+    try:
+        with torch.no_grad():
+            own = first(block(x))
+            for bias in (None, x.new_zeros(1, 5)):
+                y = x + kind.attended(reduced, x, bias, {})
+                y = y + kind.transformed(reduced, y)
+                half = weight.dtype in (torch.float16, torch.bfloat16)
+                if not torch.allclose(y, own, rtol=0, atol=(5e-2 if half else 1e-4) * own.abs().max().item()):
+                    return False
+    finally:
+        for module, training in modes:
+            module.training = training
+    return True
+
+
+def first(result: Any) -> Tensor:
+    """Of a tuple, what a layer of older transformers versions gives."""
+    return cast("Tensor", result[0] if isinstance(result, tuple) else result)
