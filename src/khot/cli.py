@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from khot.bench.adversarial.command import adversarial
 from khot.bench.reproduction import Reproduction
 from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
@@ -29,7 +30,7 @@ class _SuiteGroup(TyperGroup):
         if command is None and not cmd_name.startswith("-") and not ctx.resilient_parsing:
             known = ", ".join(suite_names())
             raise typer.BadParameter(
-                f"unknown suite {cmd_name!r}; choose from {known}; or list, all, tables", ctx=ctx
+                f"unknown suite {cmd_name!r}; choose from {known}; or adversarial, list, all, tables", ctx=ctx
             )
         return command
 
@@ -41,9 +42,10 @@ bench = typer.Typer(
     cls=_SuiteGroup,
     help="Measure khot beside PyTorch and its peers, each side only after its result has proved right.",
     no_args_is_help=True,
-    subcommand_metavar="SUITE|list|all|tables",
+    subcommand_metavar="SUITE|adversarial|list|all|tables",
 )
 app.add_typer(bench, name="bench")
+bench.command("adversarial")(adversarial)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
 Threads = Annotated[
