@@ -127,7 +127,7 @@ def measure(source: str, case: Case, limits: Limits | None = None) -> dict[Mode,
 
 def ended(code: int, errors: str, seconds: float) -> Failure:
     """What the end of a process says about the calls it did not report."""
-    if code == -signal.SIGALRM:
+    if code in (-signal.SIGALRM, -signal.SIGPROF):
         return Failure("time", f"longer than {seconds:g} s")
     if code == -signal.SIGKILL:
         return Failure("memory", "killed, most likely for want of memory")

@@ -76,7 +76,7 @@ def run_matrix(
         sources: what `contestants` gives.
         report: told who is at work, and which share is done.
         command: what the user typed, for the record.
-        seconds: what one trap may take.
+        seconds: the processor time one trap may take.
     """
     rows: list[Row] = []
     packages: dict[str, None] = {}
