@@ -1,4 +1,4 @@
-"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `doctor`, `demo`."""
+"""The commands that need the extra `khot[cli]`: `khot compare`, `bench`, `reproduce`, `doctor`, `demo`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from khot.bench.adversarial.command import adversarial
+from khot.bench.compare.command import compare
 from khot.bench.reproduction import Reproduction
 from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
@@ -46,6 +47,7 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 bench.command("adversarial")(adversarial)
+app.command()(compare)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
 Threads = Annotated[
