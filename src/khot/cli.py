@@ -165,6 +165,9 @@ def _run(
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME... | all", show_default=False)] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the reproductions.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Run nothing; only write the page over all that was run.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A few small runs: to see that it works.")] = False,
     output: Annotated[
         Path | None,
@@ -176,6 +179,9 @@ def reproduce(
     root: Root = Path(),
 ) -> None:
     """Repeat published experiments; a run that was done is not done again."""
+    if report:
+        _report_reproductions(output, root)
+        return
     if show_list or not names:
         for name in reproduction_names():
             typer.echo(f"{name:20} {load_reproduction(name).title}")
@@ -184,8 +190,11 @@ def reproduce(
         chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
     except ValueError as error:
         _fail(str(error))
+    if output is None and quick:
+        output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
     for reproduction in chosen:
         _reproduce(reproduction, quick, output, threads, root)
+    _report_reproductions(output, root)
 
 
 def _reproduce(
@@ -201,8 +210,6 @@ def _reproduce(
     missing = missing_packages(reproduction)
     if missing:
         _fail(f"{reproduction.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
-    if output is None and quick:
-        output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
     path = ledger_path(reproduction.name, root) if output is None else output / f"{reproduction.name}.json"
     torch.set_num_threads(threads)
     with progress(f"khot reproduce {reproduction.name}") as report:
@@ -215,6 +222,19 @@ def _reproduce(
     picture = path.with_suffix(".svg")
     reproduction.plot(ledger, picture)
     typer.echo(f"Written to {path} and {picture}.")
+
+
+def _report_reproductions(output: Path | None, root: Path) -> None:
+    """The page stands beside the runs, or in report/ if these are the committed ones."""
+    from khot.bench.reproduction_page import write_reproduction_page
+
+    folder = ledger_path("any", root).parent if output is None else output
+    page = root / "report" / "reproduce.html" if output is None else output / "index.html"
+    try:
+        written = write_reproduction_page(folder, page)
+    except ValueError as error:
+        _fail(str(error))
+    typer.echo(f"All results: {page.resolve()}" if written else f"No runs in {folder}: khot reproduce all")
 
 
 @app.command()

@@ -85,7 +85,7 @@ def _derivative(contestant: Contestant) -> None:
 
 def _long_rows(contestant: Contestant) -> None:
     n = 30_000
-    if contestant.promises.max_n < n and contestant.side.kind == "khot":
+    if contestant.promises.max_n < n:
         raise NotPromised(f"max_n is {contestant.promises.max_n}")
     sound(contestant, 0.5 * gaussian(10, n), 2)
 

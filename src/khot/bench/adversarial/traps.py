@@ -188,7 +188,7 @@ def _above_one(contestant: Contestant) -> None:
 
 
 def _million(contestant: Contestant) -> None:
-    if contestant.promises.max_n < LONG and not contestant.ranks and contestant.side.kind == "khot":
+    if contestant.promises.max_n < LONG:
         raise NotPromised(f"max_n is {contestant.promises.max_n}")
     x = gaussian(1, LONG)
     y = sound(contestant, x, 1000)[0]

@@ -62,8 +62,7 @@ _SECTIONS = {
     "memory": (
         "Memory",
         "What one call takes at its peak beyond its input, results included, at temperature 1, each "
-        "operator in a process of its own. Small figures are pages of 4 KiB that happened to be there "
-        "already.",
+        "operator in a process of its own. A figure near 0: the pages the process had were enough.",
     ),
 }
 

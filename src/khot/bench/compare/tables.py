@@ -13,28 +13,46 @@ _OFF = 0.02
 
 
 def comparison_grids(comparison: Comparison) -> tuple[Grid, ...]:
-    """One table per case: a row for each operator and setting."""
-    return tuple(_grid(comparison, i, cell) for i, cell in enumerate(comparison.cells))
+    """Two tables per case, quality and cost: a row for each operator and setting."""
+    return tuple(
+        grid
+        for number, cell in enumerate(comparison.cells)
+        for grid in (_quality(comparison, number, cell), _cost(comparison, number, cell))
+    )
 
 
-def _grid(comparison: Comparison, number: int, cell: Cell) -> Grid:
+def _quality(comparison: Comparison, number: int, cell: Cell) -> Grid:
     options = comparison.options
-    records = [r for r in comparison.records if (r.n, r.k) == (cell.n, cell.k)]
-    settings = {"fixed": "fixed", "matched": "equal sharpness"}
+    records = _records(comparison, cell)
 
-    def row(record: Record) -> tuple[str, ...]:
-        name = record.method if record.setting == "fixed" else ""
-        if record.missing:
-            return (name, settings[record.setting], record.missing, *[""] * 10)
+    def cells(record: Record) -> tuple[str, ...]:
+        mark = "" if _as_wanted(record, options.sharpness) else " (!)"
         return (
-            name,
-            settings[record.setting],
-            f"{record.temperature:.3g}",
+            _text(record.temperature, "{:.3g}".format),
             _text(record.nccs, "{:.3f}".format),
             _text(record.recall, "{:.3f}".format),
             _text(record.on_topk, "{:.3f}".format),
-            _text(record.entropy, "{:.3f}".format)
-            + ("" if _as_wanted(record, options.sharpness) else " (!)"),
+            _text(record.entropy, "{:.3f}".format) + mark,
+        )
+
+    off = any(not _as_wanted(record, options.sharpness) for record in records)
+    return Grid(
+        caption=f"Quality at {_case(comparison, cell)}",
+        header=("operator", "at", "temperature", "nCCS", "recall@k", "on top k", "entropy"),
+        rows=tuple(_row(record, cells(record)) for record in records),
+        notes=(
+            f"A blind choice has nCCS {comparison.chance[number]:.3f} and recall {cell.k / cell.n:.3f}. "
+            f"Equal sharpness: mean entropy {options.sharpness:g}.",
+            *(("(!): the operator does not come to that entropy.",) if off else ()),
+        ),
+        origin="",
+        text_columns=2,
+    )
+
+
+def _cost(comparison: Comparison, number: int, cell: Cell) -> Grid:
+    def cells(record: Record) -> tuple[str, ...]:
+        return (
             _text(record.gradient_norm, "{:.3g}".format),
             _text(record.usable, "{:.0%}".format),
             _text(record.forward, seconds_text),
@@ -43,35 +61,29 @@ def _grid(comparison: Comparison, number: int, cell: Cell) -> Grid:
             _text(record.backward_bytes, bytes_text),
         )
 
-    blind = comparison.chance[number]
-    off = any(not _as_wanted(record, options.sharpness) for record in records)
     return Grid(
-        caption=f"n = {cell.n}, k = {cell.k}, {cell.rows} rows, {options.dtype}",
-        header=(
-            "operator",
-            "at",
-            "temperature",
-            "nCCS",
-            "recall@k",
-            "on top k",
-            "entropy",
-            "gradient",
-            "usable",
-            "forward",
-            "backward",
-            "memory",
-            "with backward",
-        ),
-        rows=tuple(row(record) for record in records),
-        notes=(
-            f"A blind choice has nCCS {blind:.3f} and recall {cell.k / cell.n:.3f}; torch.softmax takes "
-            f"{seconds_text(comparison.softmax[number])}. "
-            f"Equal sharpness: mean entropy {options.sharpness:g}.",
-            *(("(!): the operator does not come to that entropy.",) if off else ()),
-        ),
+        caption=f"Gradient and cost at {_case(comparison, cell)}",
+        header=("operator", "at", "gradient", "usable", "forward", "backward", "memory", "with backward"),
+        rows=tuple(_row(record, cells(record)) for record in _records(comparison, cell)),
+        notes=(f"torch.softmax takes {seconds_text(comparison.softmax[number])} forward.",),
         origin="",
         text_columns=2,
     )
+
+
+def _case(comparison: Comparison, cell: Cell) -> str:
+    return f"n = {cell.n}, k = {cell.k}, {cell.rows} rows, {comparison.options.dtype}"
+
+
+def _records(comparison: Comparison, cell: Cell) -> list[Record]:
+    return [record for record in comparison.records if (record.n, record.k) == (cell.n, cell.k)]
+
+
+def _row(record: Record, cells: tuple[str, ...]) -> tuple[str, ...]:
+    name = record.method if record.setting == "fixed" else ""
+    if record.missing:
+        cells = (record.missing, *[""] * (len(cells) - 1))
+    return (name, "fixed" if record.setting == "fixed" else "equal sharpness", *cells)
 
 
 def _as_wanted(record: Record, sharpness: float) -> bool:
