@@ -267,7 +267,6 @@ def call(*arguments):
         (["--n", "8", "--k", "8"], "must be below n for one n at least; got k = 8, n = 8"),
         (["--temperature", "0"], "must be above 0 and finite; got 0"),
         (["--sharpness", "1"], "must be between 0 and 1; got 1"),
-        (["--seed", "-1"], "x>=0"),
     ],
 )
 def test_a_bad_option_names_what_is_allowed_before_anything_is_done(

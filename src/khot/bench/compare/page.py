@@ -34,8 +34,8 @@ _SECTIONS = {
     "recall": (
         "Does it rank as the scores do?",
         "The share of the true top k among the k largest weights. Below 1 the weights are in another "
-        "order than the scores: by design where noise decides (gumbel, perturbed), because weights are "
-        "shared between neighbours elsewhere.",
+        "order than the scores: by design where noise decides (gumbel, perturbed), elsewhere because "
+        "neighbours share their weight.",
     ),
     "entropy": (
         "How sharp",
