@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,8 +76,9 @@ class Contestant:
 
     def jacobian(self, x: Tensor, k: int) -> Tensor:
         """∂y_i/∂x_j of a single row x, shape (1, n)."""
-        unit: Any = torch.eye(x.shape[-1], dtype=x.dtype)
-        return torch.cat([self.pulled_back(x, k, row.unsqueeze(0))[1] for row in unit])
+        n = x.shape[-1]
+        units = torch.eye(n, dtype=x.dtype)
+        return torch.cat([self.pulled_back(x, k, units[i : i + 1])[1] for i in range(n)])
 
 
 def load_contestant(source: str) -> Contestant:

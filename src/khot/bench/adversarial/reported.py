@@ -41,11 +41,10 @@ def _half_masked(contestant: Contestant) -> None:
     x[:, 3:] = -math.inf
     y = contestant.weights(x, 2)
     finite(y)
-    if contestant.promises.stochastic or contestant.ranks or not contestant.promises.equivariant:
+    if contestant.promises.stochastic or contestant.ranks:
         return
     alone = torch.cat([contestant.weights(x[:, :3], 2), torch.zeros(2, 3)], -1)
-    if contestant.promises.ties_share:
-        same(y, alone, 1e-4, "from the result for the allowed ones alone")
+    same(y, alone, 1e-4, "from the result for the allowed ones alone")
 
 
 def _small_scores(contestant: Contestant) -> None:
