@@ -21,8 +21,8 @@ help: ## this list
 venv: ## .venv with khot (editable), its tools and the compiled kernels
 	@tools/set_up_venv.sh
 
-demo: venv ## a short tour: python -m khot demo
-	@$(python) -m khot demo
+demo: venv ## compare the operators on this machine, and print where the report is
+	@$(python) -m khot compare --quick
 
 test: venv ## all tests that need nothing but .venv, quick ones first (at most 10 minutes)
 	@OMP_NUM_THREADS=1 PYTHONPATH=tools $(python) -m pytest -p quick_tests_first -n logical --maxprocesses 4 \

@@ -1,4 +1,4 @@
-"""The commands that need the extra `khot[cli]`: `khot bench`, `reproduce`, `train`, `doctor`, `demo`."""
+"""The commands that need the extra `khot[cli]`: compare, bench, reproduce, train, doctor, demo."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from khot.bench.adversarial.command import adversarial
+from khot.bench.compare.command import compare
 from khot.bench.reproduction import Reproduction
 from khot.bench.reproductions import ledger_path, load_reproduction, reproduction_names
 from khot.bench.suites import load_suite, suite_names
@@ -31,7 +33,7 @@ class _SuiteGroup(TyperGroup):
         if command is None and not cmd_name.startswith("-") and not ctx.resilient_parsing:
             known = ", ".join(suite_names())
             raise typer.BadParameter(
-                f"unknown suite {cmd_name!r}; choose from {known}; or list, all, tables", ctx=ctx
+                f"unknown suite {cmd_name!r}; choose from {known}; or adversarial, list, all, tables", ctx=ctx
             )
         return command
 
@@ -43,9 +45,11 @@ bench = typer.Typer(
     cls=_SuiteGroup,
     help="Measure khot beside PyTorch and its peers, each side only after its result has proved right.",
     no_args_is_help=True,
-    subcommand_metavar="SUITE|list|all|tables",
+    subcommand_metavar="SUITE|adversarial|list|all|tables",
 )
 app.add_typer(bench, name="bench")
+app.command()(compare)
+bench.command("adversarial")(adversarial)
 app.command("train")(train_command)
 
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
@@ -168,6 +172,9 @@ def _run(
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME... | all", show_default=False)] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the reproductions.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Run nothing; only write the page over all that was run.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A few small runs: to see that it works.")] = False,
     output: Annotated[
         Path | None,
@@ -180,6 +187,9 @@ def reproduce(
     root: Root = Path(),
 ) -> None:
     """Repeat published experiments; a run that was done is not done again."""
+    if report:
+        _report_reproductions(output, root)
+        return
     if show_list or not names:
         for name in reproduction_names():
             typer.echo(f"{name:20} {load_reproduction(name).title}")
@@ -190,8 +200,11 @@ def reproduce(
         chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
     except ValueError as error:
         _fail(str(error))
+    if output is None and quick:
+        output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
     for reproduction in chosen:
         _reproduce(reproduction, quick, output, threads, root)
+    _report_reproductions(output, root)
 
 
 def _reproduce(
@@ -207,8 +220,6 @@ def _reproduce(
     missing = missing_packages(reproduction)
     if missing:
         _fail(f"{reproduction.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
-    if output is None and quick:
-        output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
     path = ledger_path(reproduction.name, root) if output is None else output / f"{reproduction.name}.json"
     torch.set_num_threads(threads)
     with progress(f"khot reproduce {reproduction.name}") as report:
@@ -221,6 +232,19 @@ def _reproduce(
     picture = path.with_suffix(".svg")
     reproduction.plot(ledger, picture)
     typer.echo(f"Written to {path} and {picture}.")
+
+
+def _report_reproductions(output: Path | None, root: Path) -> None:
+    """The page stands beside the runs, or in report/ if these are the committed ones."""
+    from khot.bench.reproduction_page import write_reproduction_page
+
+    folder = ledger_path("any", root).parent if output is None else output
+    page = root / "report" / "reproduce.html" if output is None else output / "index.html"
+    try:
+        written = write_reproduction_page(folder, page)
+    except ValueError as error:
+        _fail(str(error))
+    typer.echo(f"All results: {page.resolve()}" if written else f"No runs in {folder}: khot reproduce all")
 
 
 @app.command()

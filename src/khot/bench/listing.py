@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from khot.bench.adversarial.matrix import ALL_TRAPS
 from khot.bench.peers import PeerAbsent, all_peers
 from khot.bench.sides import load_side
 from khot.bench.suites import load_suite, suite_names
@@ -12,11 +13,13 @@ __all__ = ["lines"]
 
 
 def lines() -> Iterator[str]:
-    """The suites with their cases, then the peers."""
+    """The suites with their cases, the traps, then the peers."""
     for name in suite_names():
         suite = load_suite(name)
         yield f"{name}: {suite.title}"
         yield f"  cases: {', '.join(case.label for case in suite.cases)}"
+    yield f"adversarial: every operator and peer against {len(ALL_TRAPS)} traps"
+    yield f"  traps: {', '.join(trap.name for trap in ALL_TRAPS)}"
     yield "peers:"
     for source in all_peers().values():
         yield f"  {_peer(source)}"

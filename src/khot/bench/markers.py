@@ -1,7 +1,7 @@
 """Keeps the tables in README.md and docs/ equal to the committed results.
 
 A table stands between `<!-- bench:NAME -->` and `<!-- /bench:NAME -->`; what is between is replaced. NAME is
-that of a table of a suite, or `reproduce-` and the name of a reproduction.
+that of a table of a suite or of the adversarial matrix, or `reproduce-` and the name of a reproduction.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from khot.bench.adversarial.matrix import load_matrix
+from khot.bench.adversarial.tables import matrix_table
 from khot.bench.grid import markdown
 from khot.bench.reproduction import load_ledger
 from khot.bench.reproductions import ledger_path, load_reproduction
@@ -72,6 +74,8 @@ def _table(name: str, where: Path, root: Path, documents: dict[str, Document]) -
     if suite == "reproduce":
         return _reproduced(name.partition("-")[2], where, root)
     try:
+        if suite == "adversarial":
+            return markdown(matrix_table(load_matrix(root), name))
         if suite not in documents:
             documents[suite] = load(results_path(suite, root))
         return markdown(table(documents[suite], name))

@@ -24,7 +24,7 @@ from khot.bench.calls import MODES
 from khot.bench.cases import Case
 from khot.bench.sides import Mode
 
-__all__ = ["METHOD", "Failure", "FailureKind", "Limits", "Peak", "measure"]
+__all__ = ["METHOD", "Failure", "FailureKind", "Limits", "Peak", "ended", "measure"]
 
 METHOD = "resident high-water mark of a fresh process minus resident before the call"
 
@@ -120,16 +120,15 @@ def measure(source: str, case: Case, limits: Limits | None = None) -> dict[Mode,
             if failure
             else Peak(answer["bytes"], answer["seconds"])
         )
-    ending = _ending(child.returncode, errors, limits, late)
+    late_ending = Failure("time", f"not loaded after {limits.load_seconds:g} s")
+    ending = late_ending if late else ended(child.returncode, errors, limits.seconds)
     return {mode: outcome.get(mode, ending) for mode in MODES}
 
 
-def _ending(code: int, errors: str, limits: Limits, late: bool) -> Failure:
-    """What the end of the process says about the calls it did not report."""
-    if late:
-        return Failure("time", f"not loaded after {limits.load_seconds:g} s")
-    if code == -signal.SIGALRM:
-        return Failure("time", f"longer than {limits.seconds:g} s")
+def ended(code: int, errors: str, seconds: float) -> Failure:
+    """What the end of a process says about the calls it did not report."""
+    if code in (-signal.SIGALRM, -signal.SIGPROF):
+        return Failure("time", f"longer than {seconds:g} s")
     if code == -signal.SIGKILL:
         return Failure("memory", "killed, most likely for want of memory")
     if code < 0:

@@ -19,10 +19,12 @@ from khot.bench.gate import first_line
 from khot.bench.schema import read
 from khot.bench.sides import Mode, Side, load_side
 
+__all__ = ["claim_stdout", "limit_data", "main"]
+
 
 def main(request: dict[str, Any]) -> None:
     """Measure and print one JSON line per mode."""
-    answers = _claim_stdout()
+    answers = claim_stdout()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     side = load_side(request["source"])
@@ -34,7 +36,7 @@ def main(request: dict[str, Any]) -> None:
     x = case.make()
     for mode in MODES:
         call = prepare(side, x, case.k, mode)
-        _limit_data(request["bytes"])
+        limit_data(request["bytes"])
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         answer = _measure(call)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -50,7 +52,7 @@ def _warm_up(side: Side, case: Case, mode: Mode) -> None:
         sys.stderr.write(f"warm-up: {first_line(error)}\n")
 
 
-def _claim_stdout() -> Any:
+def claim_stdout() -> Any:
     """Keep stdout for the answers; what packages print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -94,7 +96,8 @@ def _status(field: str) -> int:
     raise LookupError(f"/proc/self/status has no {field}")
 
 
-def _limit_data(extra: int) -> None:
+def limit_data(extra: int) -> None:
+    """Let this process allocate no more than that from now on."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + extra, resource.RLIM_INFINITY))

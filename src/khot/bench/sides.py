@@ -58,6 +58,7 @@ class Side:
         map: the map it computes, if `khot.bench.truths` has a truth for it to be compared with;
             elsewhere only the form of its result is checked.
         note: what a reader of the table should know.
+        along: the same function with the dimension, where it has such an argument.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Side:
     result: Result = "weights"
     map: str = ""
     note: str = ""
+    along: Callable[[Tensor, int, int], Tensor] | None = None
 
 
 def load_side(source: str) -> Side:
@@ -116,7 +118,10 @@ def relaxation(name: str) -> Side:
     def call(x: Tensor, k: int) -> Tensor:
         return function(x, k)
 
-    return Side(f"khot.{name}_topk", "khot", khot.__version__, call, "khot", map=name)
+    def along(x: Tensor, k: int, dim: int) -> Tensor:
+        return function(x, k, dim=dim)
+
+    return Side(f"khot.{name}_topk", "khot", khot.__version__, call, "khot", map=name, along=along)
 
 
 def odd_even_topk() -> Side:
@@ -135,7 +140,10 @@ def soft_rank() -> Side:
     def call(x: Tensor, k: int) -> Tensor:
         return khot.soft_rank(x)
 
-    return Side("khot.soft_rank", "khot", khot.__version__, call, "khot", "ranks")
+    def along(x: Tensor, k: int, dim: int) -> Tensor:
+        return khot.soft_rank(x, dim=dim)
+
+    return Side("khot.soft_rank", "khot", khot.__version__, call, "khot", "ranks", along=along)
 
 
 def kth_best() -> Side:

@@ -112,7 +112,7 @@ def _check(name: str, network: str, distribution: str) -> None:
 def _weights(network: Network, distribution: Distribution) -> WeightsOf:
     def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
         if most == 0:
-            return torch.zeros_like(z)
+            return 0 * z.clamp(-1, 1)  # not zeros: they would have no gradient
         wanted = (torch.arange(most, device=z.device) < k).to(z.dtype).unsqueeze(-2)
         return _pull_back(z, allowed, wanted, network, distribution).squeeze(-2)
 
@@ -161,6 +161,10 @@ def _through(
     z: Tensor, w: Tensor, count: Tensor | None, layers: tuple[Layer, ...], distribution: Distribution
 ) -> Tensor:
     """Weights before the layers, of values ``z`` before them and weights ``w`` after them."""
+    if not layers:
+        return w + 0 * z.clamp(-1, 1).unsqueeze(
+            -2
+        )  # a single entry: constant, but with a gradient, which is 0
     if len(layers) <= _WHOLE:
         return _pull(z, w, count, layers, distribution)
     size = math.isqrt(len(layers))

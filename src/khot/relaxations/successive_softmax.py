@@ -78,7 +78,7 @@ def successive_softmax_topk(
     tau = _per_row(name, x, temperature, dim)
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
-        total = torch.zeros_like(z)
+        total = torch.zeros_like(z) if most else 0 * z.clamp(-1, 1)  # zeros have no gradient
         for r, draw in enumerate(_draws(z, allowed, tau, most), 1):
             total = total + torch.where(r <= budgets, draw, 0)
         return total

@@ -241,3 +241,11 @@ def test_unknown_options_are_named():
         khot.network_topk(torch.zeros(3), 1, network="shell")
     with pytest.raises(ValueError, match="network_matrix: distribution must be 'logistic' or 'cauchy'"):
         network_matrix(torch.zeros(3), 1, distribution="normal")
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 0)])
+def test_a_constant_result_still_has_a_gradient(n, k):
+    x = scores(2, n).requires_grad_()
+    y = khot.network_topk(x, k)
+    assert y.tolist() == [[float(k > 0)] * n] * 2
+    assert torch.autograd.grad(y.sum(), x)[0].tolist() == [[0.0] * n] * 2

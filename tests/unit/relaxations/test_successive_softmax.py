@@ -58,6 +58,12 @@ def test_weights_exceed_one_unless_capped():
     assert hard.tolist() == [1, 1, 0, 0]
 
 
+def test_no_budget_still_has_a_gradient():
+    x = scores(2, 6).requires_grad_()
+    y = successive_softmax_topk(x, 0)
+    assert y.tolist() == torch.autograd.grad(y.sum(), x)[0].tolist() == [[0.0] * 6] * 2
+
+
 def test_derivatives():
     x, tau = scores(2, 6).requires_grad_(), torch.tensor([0.7, 2.0], dtype=torch.float64, requires_grad=True)
 

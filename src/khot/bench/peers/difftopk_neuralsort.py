@@ -19,6 +19,6 @@ def load() -> Side:
 
     def call(x: Tensor, k: int) -> Tensor:
         # Its matrix is transposed and ascending: the best ranks are the last columns.
-        return matrix(x)[:, :, -k:].sum(-1)
+        return matrix(x)[..., -k:].sum(-1)
 
     return Side(_NAME, "difftopk", version("difftopk"), call, "peer", note="sum of the k best ranks' columns")

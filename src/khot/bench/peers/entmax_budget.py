@@ -19,4 +19,7 @@ def load() -> Side:
     def call(x: Tensor, k: int) -> Tensor:
         return entmax.budget_bisect(x, budget=k)
 
-    return Side(_NAME, "entmax", version("entmax"), call, "peer", map="sparse")
+    def along(x: Tensor, k: int, dim: int) -> Tensor:
+        return entmax.budget_bisect(x, budget=k, dim=dim)
+
+    return Side(_NAME, "entmax", version("entmax"), call, "peer", map="sparse", along=along)

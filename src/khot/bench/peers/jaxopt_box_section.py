@@ -35,7 +35,8 @@ def load() -> Side:
             return _to_torch(backward(_to_jax(jax, x), float(ctx.k), _to_jax(jax, grads[0]))), None
 
     def call(x: Tensor, k: int) -> Tensor:
-        return cast(Any, BoxSection).apply(x, k)
+        # It projects vectors; how they are batched is the caller's affair.
+        return cast(Any, BoxSection).apply(x.reshape(-1, x.shape[-1]), k).reshape(x.shape)
 
     return Side(
         _NAME,

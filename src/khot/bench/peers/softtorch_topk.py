@@ -21,4 +21,8 @@ def load() -> Side:
     def call(x: Tensor, k: int) -> Tensor:
         return softtorch.topk(x, k).indices.sum(-2)
 
-    return Side(_NAME, "softtorch", version("softtorch"), call, "peer", note="sum of its k soft indices")
+    def along(x: Tensor, k: int, dim: int) -> Tensor:
+        return softtorch.topk(x, k, dim=dim).indices.sum(-2)
+
+    note = "sum of its k soft indices"
+    return Side(_NAME, "softtorch", version("softtorch"), call, "peer", note=note, along=along)
