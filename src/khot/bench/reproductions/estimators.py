@@ -1,8 +1,8 @@
 """Gradient estimators of a sampled subset: bias and variance, and what they are worth in training.
 
-The toy of Ahmed et al. (2023), SIMPLE: n = 10, k = 5 and f(x) = ‖x − b‖², which is affine on zeros and ones
-and separates little; beside it a loss that is not. Each estimator is compared with the exact gradient of the
-law that it samples from.
+The toy of Ahmed et al. (2023), SIMPLE: n = 10, k = 5 and f(x) = ‖x − b‖², which on zeros and ones equals an
+affine function, though not in its gradient; beside it a loss that does not. Each estimator is compared with
+the exact gradient of the law that it samples from.
 
 An autoencoder with a code of 10 of 40 units, on MNIST at 14 × 14 pixels, in its spirit: trained on the
 reconstruction alone with every estimator, and with the divergence from the uniform prior where the law has an
@@ -229,7 +229,6 @@ def _plot(ledger: Ledger, path: Path) -> None:
         axis.set_xlim(0, None)
         axis.set_xlabel("in units of the exact gradient")
         axis.set_title(f"f: {loss}", fontsize="medium")
-    axes[0].legend(fontsize="small", loc="lower right")
     for divergence, marker in ((False, "o"), (True, "s")):
         places, means, errors = [], [], []
         for place, label in enumerate(labels):
@@ -240,10 +239,14 @@ def _plot(ledger: Ledger, path: Path) -> None:
                 means.append(mean)
                 errors.append(error)
         name = "with divergence" if divergence else "reconstruction alone"
-        axes[2].errorbar(means, places, xerr=errors, fmt=marker, capsize=2, label=name)
+        colour = "C3" if divergence else "C2"
+        axes[2].errorbar(means, places, xerr=errors, fmt=marker, color=colour, capsize=2, label=name)
     axes[2].set_title("autoencoder", fontsize="medium")
     axes[2].set_xlabel("reconstruction of test images, nats")
-    axes[2].legend(fontsize="small")
+    shown = [
+        entry for axis in (axes[0], axes[2]) for entry in zip(*axis.get_legend_handles_labels(), strict=True)
+    ]
+    figure.legend(*zip(*shown, strict=True), loc="outside lower center", ncols=len(shown), fontsize="small")
     axes[0].set_yticks(range(len(labels)), labels)
     axes[0].invert_yaxis()
     figure.savefig(path)

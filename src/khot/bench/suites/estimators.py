@@ -28,4 +28,5 @@ SUITE = Suite(
     peers=(),
     cases=(Case("1024×1000", (1024, 1000), 10),),
     quick_cases=(Case("16×100", (16, 100), 5),),
+    seconds=30.0,
 )
