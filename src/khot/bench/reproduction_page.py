@@ -56,7 +56,11 @@ def reproduction_page(ledgers: Mapping[str, Path]) -> str:
 def _section(name: str, path: Path) -> str:
     reproduction, ledger = load_reproduction(name), load_ledger(name, path)
     picture = path.with_suffix(".svg")
-    tables = "\n".join(f'<div class="scroll">{table(grid)}</div>' for grid in reproduction.tables(ledger))
+    try:
+        grids = reproduction.tables(ledger)
+    except (LookupError, ValueError, ArithmeticError):
+        grids = ()  # of an experiment that was stopped; its next run completes it
+    tables = "\n".join(f'<div class="scroll">{table(grid)}</div>' for grid in grids)
     shown = _picture(picture, reproduction.title) if picture.exists() else ""
     runs = f'<p class="origin">{len(ledger.runs)} runs, <code>khot reproduce {name}</code></p>'
     title = html.escape(f"{name}: {reproduction.title}")

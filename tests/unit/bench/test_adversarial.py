@@ -77,6 +77,11 @@ def test_what_is_not_promised_is_named():
     )
 
 
+def test_rows_longer_than_an_operator_of_its_kind_takes_are_asked_of_nobody():
+    for trap in LONG:
+        assert outcome(contestant(toy_topk, max_n=1000), BY_NAME[trap])["detail"] == "max_n is 1000"
+
+
 def test_an_exception_is_an_error_with_its_reason():
     def refusing(x, k, **options):
         raise RuntimeError("not this one\nmore")

@@ -1,5 +1,7 @@
 """The combined page holds every ledger there is, with its picture, and names what is missing."""
 
+import dataclasses
+
 import pytest
 from typer.testing import CliRunner
 
@@ -7,7 +9,7 @@ from khot.bench.grid import Grid
 from khot.bench.html import table
 from khot.bench.reproduction import Ledger
 from khot.bench.reproduction_page import write_reproduction_page
-from khot.bench.reproductions import ledger_path
+from khot.bench.reproductions import ledger_path, load_reproduction
 from khot.cli import app
 
 
@@ -31,6 +33,16 @@ def test_the_page_shows_tables_and_pictures_and_needs_nothing_else(folder, tmp_p
     assert 'src="data:image/svg+xml;base64,PHN2Zy8+"' in text
     assert "pietruszka2021" in text.partition("Not run yet:")[2].partition("</p>")[0]
     assert "http" not in text
+
+
+def test_an_experiment_that_was_stopped_does_not_spoil_the_page(folder, tmp_path, monkeypatch):
+    def tables(ledger):
+        raise KeyError("a run that is not there")
+
+    stopped = dataclasses.replace(load_reproduction("wijk2025"), tables=tables)
+    monkeypatch.setattr("khot.bench.reproduction_page.load_reproduction", lambda name: stopped)
+    assert write_reproduction_page(folder, tmp_path / "page.html")
+    assert "1 runs" in (tmp_path / "page.html").read_text()
 
 
 def test_an_empty_folder_gives_no_page(tmp_path):
