@@ -170,7 +170,10 @@ def _training_note(ledger: Ledger) -> str:
             epochs := {done["epochs"] for done, _ in ledger.runs if done["data"] == data and "epochs" in done}
         )
     ]
-    return f"{'; '.join(parts)}. With several seeds the mean ± its standard error."
+    return (
+        f"{'; '.join(parts)}. With several seeds the mean ± its standard error; a difference between single "
+        "seeds may be chance."
+    )
 
 
 def _counted(count: int, noun: str) -> str:
