@@ -187,6 +187,7 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
     tests = settings["test_images"]
     full = _number(ledger, "accuracy", data=data, method=ALL) or 0.0
     error = 100 * (full * (1 - full) / tests) ** 0.5
+    missing = sum(not cell(method, rate) for method in METHODS for rate in RATES)
     return Grid(
         caption=f"Accuracy on {DATA[data]} in percent, by keep rate",
         header=("method", *(f"{rate:g}" for rate in (1.0, *RATES))),
@@ -196,6 +197,7 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
         notes=(
             f"One seed; {tests} test images, so one standard error is about {error:.1f}. Trained with "
             f"{settings['base_images']} images, fine-tuned with {settings['tuning_images']}.",
+            *([f"Blank: {missing} runs that are not done yet."] if missing else []),
         ),
         origin=ledger.origin,
     )
@@ -254,6 +256,8 @@ def _plot(ledger: Ledger, path: Path) -> None:
                 for s, r in ledger.runs
                 if s["data"] == data and s["method"] == method
             )
+            if not points:
+                continue
             style = "--" if "not retrained" in method else "-"
             axis.plot(*zip(*points, strict=True), f"o{style}", color=f"C{number}", label=method, markersize=4)
         for method, colour in ((ALL, "0.6"), (ALL_TUNED, "0.2")):
