@@ -36,6 +36,7 @@ DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 RATES = (0.9, 0.7, 0.5, 0.25)
 LOCATIONS = (1, 3, 4)
 BATCH, TEST_BATCH = 50, 100
+CONFIG = preset("mnist", model="vit", width=32, depth=6, heads=2)
 
 ALL, ALL_TUNED = "all tokens", "all tokens, fine-tuned"
 METHODS = {  # name: (whether it is fine-tuned, arguments of reduce_tokens)
@@ -47,6 +48,13 @@ METHODS = {  # name: (whether it is fine-tuned, arguments of reduce_tokens)
     "merging, not retrained": (False, {"method": "merge"}),
     "merging, fine-tuned": (True, {"method": "merge"}),
 }
+SPEEDS = {
+    "top-k": {"method": "hard"},
+    "EViT": {"method": "hard", "fuse": True},
+    "merging": {"method": "merge"},
+}
+"""What is timed: the training makes no difference."""
+
 PUBLISHED = {
     "DeiT-S, all tokens": {1.0: 79.8},
     "EViT without fused token": {0.9: 79.9, 0.7: 79.4, 0.5: 78.4},
@@ -62,7 +70,12 @@ def _runs(quick: bool) -> Sequence[Settings]:
     for data in list(DATA)[:1] if quick else DATA:
         cells = [(ALL, 1.0), (ALL_TUNED, 1.0), *((method, rate) for rate in rates for method in METHODS)]
         runs += [{"data": data, "method": method, "keep_rate": rate, **sizes} for method, rate in cells]
-    return runs
+    rounds = 5 if quick else 100
+    return runs + [
+        {"part": "speed", "selection": selection, "keep_rate": rate, "rounds": rounds}
+        for rate in rates
+        for selection in SPEEDS
+    ]
 
 
 @functools.cache
@@ -86,12 +99,11 @@ def _images(data: str, train: bool) -> ImageTensors:
 
 def _base(data: str, images: int) -> VisionTransformer:
     """The network trained with all tokens; kept in the folder for temporary files, to go on after a stop."""
-    config = preset("mnist", model="vit", width=32, depth=6, heads=2)
-    key = json.dumps([config.to_dict(), data, images, torch.__version__])
+    key = json.dumps([CONFIG.to_dict(), data, images, torch.__version__])
     name = f"khot-haurum2023-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
     path = Path(tempfile.gettempdir()) / name
     torch.manual_seed(0)
-    model = VisionTransformer(config)
+    model = VisionTransformer(CONFIG)
     if path.exists():
         model.load_state_dict(torch.load(path, weights_only=True))
         return model
@@ -131,6 +143,8 @@ def _train(model: nn.Module, data: str, images: int, rate: float, seed: int) -> 
 
 def _run(settings: Settings) -> dict[str, float]:
     torch.set_num_threads(1)
+    if settings.get("part") == "speed":
+        return _speed(settings)
     method, data = settings["method"], settings["data"]
     model = copy.deepcopy(_base(data, settings["base_images"]))
     tuned, arguments = METHODS.get(method, (method == ALL_TUNED, None))
@@ -147,20 +161,35 @@ def _run(settings: Settings) -> dict[str, float]:
 
 @torch.no_grad()
 def _tested(model: nn.Module, data: str, images: int) -> dict[str, float]:
-    """Accuracy, operations for an image, and images per second of the processor's time (one thread)."""
+    """Accuracy, and operations for an image."""
     right: list[Tensor] = []
-    seconds: list[float] = []
     x = torch.zeros(0)
     for rows in torch.arange(images).split(TEST_BATCH):
         x, target = _batch(data, False, rows)
-        start = time.thread_time()
-        logits = model(x)
-        seconds.append(time.thread_time() - start)
-        right.append(logits.argmax(-1) == target)
+        right.append(model(x).argmax(-1) == target)
+    return {"accuracy": torch.cat(right).double().mean().item(), "flops": count_flops(model, x) / len(x)}
+
+
+@torch.no_grad()
+def _speed(settings: Settings) -> dict[str, float]:
+    """Images per second of one core's time, with all tokens and with fewer, in alternating rounds."""
+    torch.manual_seed(0)
+    full = VisionTransformer(CONFIG).eval()
+    reduced = copy.deepcopy(full)
+    reduce_tokens(reduced, settings["keep_rate"], LOCATIONS, **SPEEDS[settings["selection"]])
+    x = torch.randn(TEST_BATCH, 1, 28, 28)
+    seconds: dict[nn.Module, list[float]] = {full: [], reduced: []}
+    for _ in range(settings["rounds"]):
+        for model, times in seconds.items():
+            start = time.thread_time()
+            model(x)
+            times.append(time.thread_time() - start)
+    ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]
     return {
-        "accuracy": torch.cat(right).double().mean().item(),
-        "flops": count_flops(model, x) / len(x),
-        "images per second": len(x) / statistics.median(seconds),
+        "flops": count_flops(reduced, x) / len(x),
+        "images per second": len(x) / statistics.median(seconds[reduced]),
+        "images per second, all tokens": len(x) / statistics.median(seconds[full]),
+        "speed-up": statistics.median(ratios),
     }
 
 
@@ -173,7 +202,7 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
     done = [data for data in DATA if ledger.select("accuracy", data=data)]
     return (
         *(_accuracies(ledger, data) for data in done),
-        *(_costs(ledger, data) for data in done[:1]),
+        *_costs(ledger),
         _context(),
     )
 
@@ -183,10 +212,11 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
         value = _number(ledger, "accuracy", data=data, method=method, keep_rate=rate)
         return "" if value is None else f"{100 * value:.1f}"
 
-    settings = next(done for done, _ in ledger.runs if done["data"] == data)
+    settings = next(done for done, _ in ledger.runs if done.get("data") == data)
     tests = settings["test_images"]
     full = _number(ledger, "accuracy", data=data, method=ALL) or 0.0
     error = 100 * (full * (1 - full) / tests) ** 0.5
+    missing = sum(not cell(method, rate) for method in METHODS for rate in RATES)
     return Grid(
         caption=f"Accuracy on {DATA[data]} in percent, by keep rate",
         header=("method", *(f"{rate:g}" for rate in (1.0, *RATES))),
@@ -196,36 +226,38 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
         notes=(
             f"One seed; {tests} test images, so one standard error is about {error:.1f}. Trained with "
             f"{settings['base_images']} images, fine-tuned with {settings['tuning_images']}.",
+            *([f"Blank: {missing} runs that are not done yet."] if missing else []),
         ),
         origin=ledger.origin,
     )
 
 
-_COSTS = {"top-k": "hard, fine-tuned", "EViT": "EViT, fine-tuned", "merging": "merging, fine-tuned"}
+def _costs(ledger: Ledger) -> tuple[Grid, ...]:
+    speeds = ledger.select("images per second, all tokens", part="speed")
+    if not speeds:
+        return ()
 
+    def cell(selection: str, rate: float) -> str:
+        numbers = [
+            _number(ledger, name, selection=selection, keep_rate=rate) for name in ("flops", "speed-up")
+        ]
+        return "" if numbers[0] is None else f"{numbers[0] / 1e6:.2f} ({numbers[1]:.2f})"
 
-def _costs(ledger: Ledger, data: str) -> Grid:
-    full = {name: _number(ledger, name, data=data, method=ALL) for name in ("flops", "images per second")}
-
-    def cell(method: str, rate: float) -> str:
-        flops = _number(ledger, "flops", data=data, method=method, keep_rate=rate)
-        speed = _number(ledger, "images per second", data=data, method=method, keep_rate=rate)
-        if flops is None or speed is None or full["images per second"] is None:
-            return ""
-        return f"{flops / 1e6:.2f} ({speed / full['images per second']:.2f})"
-
-    return Grid(
-        caption="Million operations for an image, and speed relative to all tokens in brackets, by keep rate",
-        header=("selection", *(f"{rate:g}" for rate in (1.0, *RATES))),
-        rows=(
-            ("all tokens", cell(ALL, 1.0), *("" for _ in RATES)),
-            *((name, "", *(cell(method, rate) for rate in RATES)) for name, method in _COSTS.items()),
+    full = _number(ledger, "flops", method=ALL) or 0.0
+    return (
+        Grid(
+            caption="Million operations for an image, and in brackets how many times faster, by keep rate",
+            header=("selection", *(f"{rate:g}" for rate in (1.0, *RATES))),
+            rows=(
+                ("all tokens", f"{full / 1e6:.2f}", *("" for _ in RATES)),
+                *((name, "", *(cell(name, rate) for rate in RATES)) for name in SPEEDS),
+            ),
+            notes=(
+                f"Counted products and convolutions. Time of one core in batches of {TEST_BATCH}, in "
+                f"alternation with all tokens: {statistics.median(speeds):.0f} images a second (medians).",
+            ),
+            origin=ledger.origin,
         ),
-        notes=(
-            f"Counted products and convolutions; all tokens: {full['images per second']:.0f} images a second "
-            "of one core's time, in batches of 100 (median).",
-        ),
-        origin=ledger.origin,
     )
 
 
@@ -252,8 +284,10 @@ def _plot(ledger: Ledger, path: Path) -> None:
             points = sorted(
                 (s["keep_rate"], 100 * r["accuracy"])
                 for s, r in ledger.runs
-                if s["data"] == data and s["method"] == method
+                if s.get("data") == data and s["method"] == method
             )
+            if not points:
+                continue
             style = "--" if "not retrained" in method else "-"
             axis.plot(*zip(*points, strict=True), f"o{style}", color=f"C{number}", label=method, markersize=4)
         for method, colour in ((ALL, "0.6"), (ALL_TUNED, "0.2")):
@@ -262,14 +296,17 @@ def _plot(ledger: Ledger, path: Path) -> None:
                 axis.axhline(100 * level, color=colour, linewidth=1, linestyle=":", label=method)
         axis.set(title=DATA[data], xlabel="keep rate", ylabel="accuracy, %")
         axis.invert_xaxis()
-    for name, method in _COSTS.items():
+    for name in SPEEDS:
         points = sorted(
-            (r["flops"] / 1e6, r["images per second"])
-            for s, r in ledger.runs
-            if s["method"] in (ALL, method) and s["data"] == done[0]
+            (r["flops"] / 1e6, r["speed-up"]) for s, r in ledger.runs if s.get("selection") == name
         )
-        axes[-1].plot(*zip(*points, strict=True), "o-", label=name, markersize=4)
-    axes[-1].set(title="cost", xlabel="million operations for an image", ylabel="images per second")
+        if points:
+            axes[-1].plot(*zip(*points, strict=True), "o-", label=name, markersize=4)
+    full = _number(ledger, "flops", method=ALL) or 0.0
+    axes[-1].plot(full / 1e6, 1, "k*", label="all tokens")
+    axes[-1].set(
+        title="cost", xlabel="million operations for an image", ylabel="times faster than with all tokens"
+    )
     axes[-1].legend(fontsize="small")
     legend = axes[0].get_legend_handles_labels()
     figure.legend(*legend, loc="outside lower center", ncols=3, fontsize="small")
