@@ -14,7 +14,6 @@ import copy
 import functools
 import hashlib
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -28,7 +27,14 @@ from khot.bench.grid import Grid
 from khot.bench.reproduction import Ledger, Reproduction, Settings
 from khot.data import ImageTensors, load
 from khot.schedules import TemperatureScheduler, exponential
-from khot.vision import VisionTransformer, count_flops, preset, reduce_tokens
+from khot.vision import (
+    VisionTransformer,
+    count_flops,
+    load_network,
+    preset,
+    reduce_tokens,
+    save_network,
+)
 
 __all__ = ["REPRODUCTION"]
 
@@ -63,7 +69,7 @@ PUBLISHED = {
 
 
 def _runs(quick: bool) -> Sequence[Settings]:
-    base, tuned, tests = (200, 100, 200) if quick else (40_000, 4_000, 5_000)
+    base, tuned, tests = (200, 100, 200) if quick else (240_000, 8_000, 10_000)
     sizes = {"base_images": base, "tuning_images": tuned, "test_images": tests}
     rates = RATES[1:2] if quick else RATES
     runs = []
@@ -100,22 +106,16 @@ def _images(data: str, train: bool) -> ImageTensors:
 def _base(data: str, images: int) -> VisionTransformer:
     """The network trained with all tokens; kept in the folder for temporary files, to go on after a stop."""
     key = json.dumps([CONFIG.to_dict(), data, images, torch.__version__])
-    name = f"khot-haurum2023-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
-    path = Path(tempfile.gettempdir()) / name
+    name = f"khot-haurum2023-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder = Path(tempfile.gettempdir()) / name
+    if (folder / "model.safetensors").exists():
+        found = load_network(folder)
+        assert isinstance(found, VisionTransformer)
+        return found
     torch.manual_seed(0)
     model = VisionTransformer(CONFIG)
-    if path.exists():
-        model.load_state_dict(torch.load(path, weights_only=True))
-        return model
-    for layer in model.modules():  # at this width it learns many times faster than from deviations of 0.02
-        if isinstance(layer, nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-    nn.init.normal_(model.cls_token, std=0.2)
-    nn.init.normal_(model.pos_embed, std=0.5)
     _train(model, data, images, rate=2e-3, seed=0)
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    torch.save(model.state_dict(), unfinished)
-    os.replace(unfinished, path)
+    save_network(model, folder)
     return model
 
 
