@@ -41,6 +41,9 @@ def train_command(
     checkpoint_steps: Annotated[
         int | None, typer.Option(help="Keep the state every so many steps too; 0: after epochs only.")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda, cuda:1, …", show_default="a GPU if there is one")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of PyTorch.")] = None,
 ) -> None:
     """Train a network that selects k tokens, or the plain one; a run that was stopped goes on.
@@ -53,13 +56,15 @@ def train_command(
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        _train(run, given, output, data_dir)
+        _train(run, given, output, data_dir, device)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         typer.echo(f"khot: {error}", err=True)
         raise typer.Exit(1) from None
 
 
-def _train(run: str, given: dict[str, Any], output: Path | None, data_dir: Path | None) -> None:
+def _train(
+    run: str, given: dict[str, Any], output: Path | None, data_dir: Path | None, device: str | None
+) -> None:
     import dataclasses
     import os
 
@@ -82,7 +87,7 @@ def _train(run: str, given: dict[str, Any], output: Path | None, data_dir: Path 
     if output is None:
         output = Path("runs") / f"{Path(run).stem}-{config.network.model}-{config.training.seed}"
     with progress("khot train") as report:
-        results = train(config, output, data=loaded, report=report)
+        results = train(config, output, data=loaded, device=device, report=report)
     if os.environ.get("RANK", "0") == "0":
         typer.echo(
             f"{results['parameters']} parameters, top-1 {100 * results['top1']:.2f} %, "

@@ -145,6 +145,7 @@ def test_wrong_arguments_are_named(tmp_path):
         (["digits", "--epochs", 0], "epochs must be an integer ≥ 1, got 0"),
         (["mnist", "--data-dir", tmp_path], f"{tmp_path}/mnist"),
         (["digits", "--method", "gumbel"], "method must have rows and no noise"),
+        (["digits", "--device", "abacus"], "device 'abacus' cannot be used"),
     ):
         code, text = call(*arguments, "--output", tmp_path / "out")
         assert code == 1

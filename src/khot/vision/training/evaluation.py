@@ -39,11 +39,13 @@ def evaluate(
     processes = processes or Processes()
     mine = torch.arange(processes.rank, len(data), processes.count)
     totals = torch.zeros(3, dtype=torch.float64)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     was_training = model.training
     model.eval()
     try:
         for start in range(0, len(mine), batch_size):
-            totals += _batch_totals(model, *data.batch(mine[start : start + batch_size]), bfloat16)
+            images, labels = data.batch(mine[start : start + batch_size])
+            totals += _batch_totals(model, images.to(device), labels.to(device), bfloat16).cpu()
     finally:
         model.train(was_training)
     means = processes.summed(totals) / len(data)
@@ -52,7 +54,7 @@ def evaluate(
 
 @torch.no_grad()
 def _batch_totals(model: nn.Module, images: Tensor, labels: Tensor, bfloat16: bool) -> Tensor:
-    with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+    with torch.autocast(images.device.type, torch.bfloat16, enabled=bfloat16):
         logits = model(images).float()
     loss = F.cross_entropy(logits, labels, reduction="sum")
     best = logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)

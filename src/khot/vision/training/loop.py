@@ -35,6 +35,7 @@ def train(
     *,
     data: tuple[Images, Images] | None = None,
     data_dir: str | Path | None = None,
+    device: str | None = None,
     report: Report = lambda message, share: None,
 ) -> dict[str, Any]:
     """Train a network, or go on with a run that was stopped.
@@ -49,6 +50,7 @@ def train(
         output: the folder for all that is written.
         data: training and test images; by default those that ``config.training.data`` names.
         data_dir: the data folder, see :func:`khot.data.load`.
+        device: where the network is; by default a GPU of this process if there is one, else the processor.
         report: told what is being done and which share is done.
 
     Returns:
@@ -66,7 +68,7 @@ def train(
     with joined_processes() as processes, _kept_random_state():
         train_data, test_data = data or load_data(config, data_dir)
         config.check_fits(train_data)
-        run = _Run(config, output, train_data, test_data, processes, report)
+        run = _Run(config, output, train_data, test_data, processes, processes.device(device), report)
         return run.to_the_end()
 
 
@@ -105,6 +107,7 @@ class _Run:
         train_data: Images,
         test_data: Images,
         processes: Processes,
+        device: torch.device,
         report: Report,
     ) -> None:
         self.config = config
@@ -113,6 +116,7 @@ class _Run:
         self.train_data = train_data
         self.test_data = test_data
         self.processes = processes
+        self.device = device
         self.report = report
         self.batch_size = min(self.settings.batch_size, len(train_data))
         if self.batch_size % processes.count:
@@ -122,7 +126,7 @@ class _Run:
             )
         self.steps = len(train_data) // self.batch_size
         torch.default_generator.manual_seed(self.settings.seed)
-        self.model = from_config(config.network)
+        self.model = from_config(config.network).to(device)
         self.optimizer = _optimizer(self.model, self.settings)
         torch.default_generator.manual_seed(self.settings.seed + processes.rank)
         self.position = restore_state(output, config, self.model, self.optimizer, processes)
@@ -176,12 +180,13 @@ class _Run:
         start = position.step * self.batch_size + self.processes.rank * share
         noise = torch.default_generator if settings.augment else None
         images, labels = self.train_data.batch(order[start : start + share], noise)
+        images, labels = images.to(self.device), labels.to(self.device)
         images, targets = _mixed(images, labels, self.config.network.classes, settings.mixup)
         done = position.epoch * self.steps + position.step
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate_at(done, self.steps)
         self.optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=settings.bfloat16):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.bfloat16):
             logits = self.replica(images)
         loss = F.cross_entropy(logits.float(), targets, label_smoothing=settings.label_smoothing)
         if not torch.isfinite(loss):
@@ -226,8 +231,8 @@ def _mixed(images: Tensor, labels: Tensor, classes: int, alpha: float) -> tuple[
     """Mixup: each image with another of the batch, targets likewise."""
     if not alpha:
         return images, labels
-    share = torch.distributions.Beta(alpha, alpha).sample()
-    partner = torch.randperm(len(images))
+    share = torch.distributions.Beta(alpha, alpha).sample().to(images.device)
+    partner = torch.randperm(len(images)).to(images.device)
     targets = F.one_hot(labels, classes).to(images.dtype)
     return torch.lerp(images[partner], images, share), torch.lerp(targets[partner], targets, share)
 

@@ -26,6 +26,17 @@ class Processes:
         """Whether this process writes the files."""
         return self.rank == 0
 
+    def device(self, name: str | None) -> torch.device:
+        """The device of that name, or by default this process's own GPU, if there is one."""
+        if name is None:
+            name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
+        try:
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+            raise ValueError(f"train: device {name!r} cannot be used: {error}") from error
+        return device
+
     def replicated(self, model: nn.Module) -> nn.Module:
         """The model, with gradients averaged over the processes."""
         return nn.parallel.DistributedDataParallel(model) if self.count > 1 else model
