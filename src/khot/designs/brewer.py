@@ -19,7 +19,7 @@ class Brewer(KHotDistribution):
     .. math:: P(\text{next is } i \mid S) \propto \pi_i\,
         \frac{D + m - \pi_i}{D + m(1 - \pi_i)}, \qquad D = \sum_{j \in S}(1 - \pi_j), \quad i \notin S
 
-    with S the units drawn so far and m = k − |S| still to come. The probability of a set is a sum over the
+    with S the units drawn so far and m the number still to come. The probability of a set is a sum over the
     k! orders in which it can be drawn, so ``log_prob``, ``entropy``, ``joint_inclusion`` and ``mode`` are not
     given: :class:`Sampford` and :class:`ConditionalPoisson` have the same π and closed forms, and their joint
     inclusion probabilities are close to those of this design.
