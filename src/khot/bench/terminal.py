@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -29,9 +30,16 @@ def show(document: Document, console: Console) -> None:
 
 def show_grid(grid: Grid, console: Console) -> None:
     """Print one table."""
-    drawn = Table(title=Text(grid.caption), title_justify="left")
+    drawn = Table(
+        title=Text(grid.caption),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
     for i, name in enumerate(grid.header):
-        drawn.add_column(Text(name), justify="left" if i < grid.text_columns else "right")
+        # The first column names the row: two that are cut short could look the same.
+        drawn.add_column(Text(name), justify="left" if i < grid.text_columns else "right", no_wrap=i == 0)
     for row in grid.rows:
         # Text, because a side's name or an error message may look like markup.
         ours = row[0].startswith("**")

@@ -57,6 +57,7 @@ def compare(
     output: Annotated[Path, typer.Option(help="The folder for index.html and compare.json.")] = Path(
         "report"
     ),
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="n = 64 and 1000, k = 8, few repeats.")] = False,
 ) -> None:
     """Compare operators by quality, gradient, time and memory: a table, and a page to look at."""
@@ -69,6 +70,7 @@ def compare(
         seed=seed,
         temperature=temperature,
         sharpness=sharpness,
+        threads=threads,
         quick=quick,
         command=shlex.join(["khot", *sys.argv[1:]]),
     )
@@ -86,6 +88,7 @@ def compare(
     except ModuleNotFoundError as error:
         typer.echo(f"khot: {error}", err=True)
         raise typer.Exit(1) from None
+    torch.set_num_threads(threads)
     with progress("khot compare") as report:
         comparison = compare_operators(options, report)
     console = Console()

@@ -23,6 +23,7 @@ class Options:
         seed: of scores, vectors and noise.
         temperature: the fixed one.
         sharpness: the mean entropy, between 0 and 1, at which operators are matched.
+        threads: of PyTorch.
         quick: fewer repeats, and memory for the last case only.
         command: what the user typed, for the record.
     """
@@ -35,6 +36,7 @@ class Options:
     seed: int = 0
     temperature: float = 1.0
     sharpness: float = 0.3
+    threads: int = 1
     quick: bool = False
     command: str = ""
 

@@ -56,8 +56,8 @@ _SECTIONS = {
     ),
     "time": (
         "Time",
-        "Shortest of repeated calls on all rows at the fixed temperature, and what backward takes in "
-        "addition. The axis is logarithmic. Your own shapes: khot compare --n … --k ….",
+        "Shortest of repeated calls on all rows at the fixed temperature, forward and backward, each by "
+        "itself. The axis is logarithmic. Your own shapes: khot compare --n … --k ….",
     ),
     "memory": (
         "Memory",
@@ -89,7 +89,8 @@ def page(comparison: Comparison) -> str:
         "SHARPNESS": f"{options.sharpness:g}",
         "COMMAND": html.escape(options.command),
         "ORIGIN": html.escape(
-            f"{comparison.origin} {options.dtype} on {options.device}, seed {options.seed}."
+            f"{comparison.origin} {options.dtype} on {options.device}, {options.threads} threads, "
+            f"seed {options.seed}."
         ),
         "SECTIONS": "\n".join(_section(name, *texts) for name, texts in _SECTIONS.items()),
         "TABLE": "\n".join(table(grid) for grid in comparison_grids(comparison)),

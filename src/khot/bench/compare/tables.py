@@ -63,7 +63,7 @@ def _cost(comparison: Comparison, number: int, cell: Cell) -> Grid:
 
     return Grid(
         caption=f"Gradient and cost at {_case(comparison, cell)}",
-        header=("operator", "at", "gradient", "usable", "forward", "backward", "memory", "with backward"),
+        header=("operator", "at", "gradient", "usable", "forward", "backward", "memory", "of both"),
         rows=tuple(_row(record, cells(record)) for record in _records(comparison, cell)),
         notes=(f"torch.softmax takes {seconds_text(comparison.softmax[number])} forward.",),
         origin="",
@@ -83,7 +83,7 @@ def _row(record: Record, cells: tuple[str, ...]) -> tuple[str, ...]:
     name = record.method if record.setting == "fixed" else ""
     if record.missing:
         cells = (record.missing, *[""] * (len(cells) - 1))
-    return (name, "fixed" if record.setting == "fixed" else "equal sharpness", *cells)
+    return (name, "fixed" if record.setting == "fixed" else "equal", *cells)
 
 
 def _as_wanted(record: Record, sharpness: float) -> bool:
