@@ -202,9 +202,21 @@ def reproduce(
         _fail(str(error))
     if output is None and quick:
         output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
-    for reproduction in chosen:
-        _reproduce(reproduction, quick, output, threads, root)
+    errors = [_error_of(reproduction, quick, output, threads, root) for reproduction in chosen]
     _report_reproductions(output, root)
+    if any(errors):
+        _fail("\n".join(filter(None, errors)))
+
+
+def _error_of(
+    reproduction: Reproduction, quick: bool, output: Path | None, threads: int, root: Path
+) -> str | None:
+    """Run it; what went wrong does not keep the others from being run."""
+    try:
+        _reproduce(reproduction, quick, output, threads, root)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        return f"{reproduction.name}: {error}"
+    return None
 
 
 def _reproduce(
@@ -219,14 +231,11 @@ def _reproduce(
 
     missing = missing_packages(reproduction)
     if missing:
-        _fail(f"{reproduction.name} needs {', '.join(missing)}: pip install {' '.join(missing)}")
+        raise ModuleNotFoundError(f"needs {', '.join(missing)}: pip install {' '.join(missing)}")
     path = ledger_path(reproduction.name, root) if output is None else output / f"{reproduction.name}.json"
     torch.set_num_threads(threads)
     with progress(f"khot reproduce {reproduction.name}") as report:
-        try:
-            ledger = reproduce(reproduction, path, quick=quick, report=report)
-        except ValueError as error:
-            _fail(str(error))
+        ledger = reproduce(reproduction, path, quick=quick, report=report)
     for grid in reproduction.tables(ledger):
         terminal.show_grid(grid, Console())
     picture = path.with_suffix(".svg")

@@ -7,6 +7,7 @@ import bench_examples as examples
 import pytest
 from typer.testing import CliRunner
 
+from khot.bench.reproductions import load_reproduction
 from khot.bench.results import load, results_path, save
 from khot.bench.suites import suite_names
 from khot.cli import app
@@ -144,3 +145,23 @@ def test_demo_calls_the_demo(monkeypatch):
     monkeypatch.setitem(sys.modules, "khot.demo", SimpleNamespace(main=lambda: seen.append(1)))
     assert call("demo").code == 0
     assert seen == [1]
+
+
+def test_a_reproduction_without_its_data_is_named_and_does_not_stop_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("KHOT_DATA", "replaced by the option")
+    done = []
+    ran = dataclasses.replace(
+        load_reproduction("petersen2022"),
+        runs=lambda quick: done.append(quick) or [],
+        tables=lambda ledger: (),
+        plot=lambda ledger, picture: None,
+    )
+    monkeypatch.setattr(
+        "khot.cli.load_reproduction", lambda n: ran if n == ran.name else load_reproduction(n)
+    )
+    monkeypatch.setattr("khot.cli._report_reproductions", lambda *arguments: None)
+    quick = ["--quick", "--data-dir", tmp_path / "none", "--output", tmp_path / "runs"]
+    result = call("reproduce", "haurum2023", "petersen2022", *quick)
+    assert result.code == 1
+    assert f"khot: haurum2023: khot.data.load: neither {tmp_path}/none/mnist/train-images" in result.text
+    assert done and all(done)
