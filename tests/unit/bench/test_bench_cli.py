@@ -164,4 +164,5 @@ def test_a_reproduction_without_its_data_is_named_and_does_not_stop_the_others(t
     result = call("reproduce", "haurum2023", "petersen2022", *quick)
     assert result.code == 1
     assert f"khot: haurum2023: khot.data.load: neither {tmp_path}/none/mnist/train-images" in result.text
-    assert done and all(done)
+    assert done
+    assert all(done)
