@@ -18,10 +18,6 @@ from khot.vision import VisionTransformer, count_flops, preset, reduce_tokens
 torch.manual_seed(0)
 train, test = load("digits"), load("digits", train=False)
 model = VisionTransformer(preset("digits", model="vit", width=32, depth=4, heads=2))
-for layer in model.modules():
-    if isinstance(layer, nn.Linear):
-        nn.init.xavier_uniform_(layer.weight)
-nn.init.normal_(model.pos_embed, std=0.5)
 
 
 def learn(steps, rate):

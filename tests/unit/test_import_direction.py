@@ -27,7 +27,7 @@ ORDER = [
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Beside the relaxations, which do not import them.
-BESIDE = {"constraints", "metrics", "schedules", "data"}
+BESIDE = {"constraints", "metrics", "schedules", "data", "whole_files"}
 MAY_IMPORT_BESIDE = {name for name, rank in RANK.items() if rank > RANK["relaxations"]}
 
 

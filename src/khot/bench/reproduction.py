@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from khot.bench.grid import Grid
-from khot.bench.json_file import write_json
 from khot.bench.machine import describe_origin
+from khot.whole_files import write_json
 
 __all__ = ["Ledger", "Reproduction", "Settings", "load_ledger", "mean_and_error"]
 

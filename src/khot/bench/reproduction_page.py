@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from khot.bench.html import table
-from khot.bench.json_file import write_text
 from khot.bench.reproduction import load_ledger
 from khot.bench.reproductions import load_reproduction, reproduction_names
+from khot.whole_files import write_text
 
 __all__ = ["reproduction_page", "write_reproduction_page"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from khot.bench.cases import Case
-from khot.bench.json_file import write_json
 from khot.bench.machine import Commit, Machine
 from khot.bench.memory import METHOD, FailureKind
 from khot.bench.schema import SchemaError, read
 from khot.bench.sides import Kind, Mode, Result
+from khot.whole_files import write_json
 
 __all__ = [
     "SCHEMA",

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from khot.vision.config import NetworkConfig
 from khot.vision.models import Network, from_config
-from khot.vision.whole_files import read_tensors, write_json, write_tensors
+from khot.vision.tensor_files import read_tensors, write_tensors
+from khot.whole_files import write_json
 
 __all__ = ["load_network", "load_weights", "save_network"]
 

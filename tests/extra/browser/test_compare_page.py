@@ -40,7 +40,6 @@ def comparison():
     return Comparison("today", "A machine.", options, cells, (*records, gone), (0.3, 0.3), (1e-5, 1e-5), 0.0)
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium")
 @pytest.mark.parametrize("width", [1400, 390])
 def test_the_page_in_a_browser(width, tmp_path):
     (tmp_path / "index.html").write_text(page(comparison()))

@@ -1,11 +1,11 @@
 """An experiment that was stopped goes on where it was, and its file is never half written."""
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from khot.bench import json_file
 from khot.bench.grid import Grid
 from khot.bench.reproducing import missing_packages, reproduce
 from khot.bench.reproduction import Ledger, Reproduction, load_ledger, mean_and_error
@@ -55,7 +55,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path, ledger = tmp_path / "fake.json", Ledger("fake")
     ledger.add({"seed": 0}, {"value": 1.0}, path)
     before = path.read_text()
-    monkeypatch.setattr(json_file.os, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk")))
+    monkeypatch.setattr(Path, "replace", lambda *paths: (_ for _ in ()).throw(OSError("disk")))
     with pytest.raises(OSError, match="disk"):
         ledger.add({"seed": 1}, {"value": 2.0}, path)
     assert path.read_text() == before

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from khot.bench.adversarial.matrix import contestants, run_matrix
 from khot.bench.adversarial.tables import matrix_table
-from khot.bench.json_file import write_json
 from khot.bench.progress import progress
 from khot.bench.results import results_path
 from khot.bench.terminal import show_grid
 from khot.relaxations import registry
+from khot.whole_files import write_json
 
 __all__ = ["adversarial"]
 

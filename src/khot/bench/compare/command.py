@@ -17,10 +17,10 @@ from khot.bench.compare.comparison import Options
 from khot.bench.compare.page import check_plotly, page
 from khot.bench.compare.run import compare_operators
 from khot.bench.compare.tables import comparison_grids
-from khot.bench.json_file import write_json, write_text
 from khot.bench.progress import progress
 from khot.bench.terminal import show_grid
 from khot.relaxations import registry
+from khot.whole_files import write_json, write_text
 
 __all__ = ["compare", "devices"]
 

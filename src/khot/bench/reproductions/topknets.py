@@ -21,7 +21,7 @@ from khot.bench.grid import Grid, seconds_text
 from khot.bench.reproduction import Ledger, Reproduction, Settings, mean_and_error
 from khot.bench.timing import Timing, compare
 from khot.data import load
-from khot.vision import NetworkConfig, from_config
+from khot.vision import NetworkConfig, count_flops, from_config
 from khot.vision.training import RunConfig, TrainSettings, train
 
 __all__ = ["REPRODUCTION", "operations"]
@@ -87,14 +87,7 @@ def _train(settings: Settings) -> dict[str, float]:
 
 def operations(model: str, data: str) -> float:
     """Of one image forward, multiplications and additions of matrix products; the selection not counted."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    network = from_config(_config(data, model)).eval()
-    # Torch does not count its fused attention on a processor, but the products it is made of.
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        network(_images(data, 1))
-    return counter.get_total_flops()
+    return count_flops(from_config(_config(data, model)).eval(), _images(data, 1))
 
 
 def _images(data: str, count: int) -> torch.Tensor:

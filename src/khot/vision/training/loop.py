@@ -21,7 +21,7 @@ from khot.vision.training.processes import Processes, joined_processes
 from khot.vision.training.run_config import RunConfig
 from khot.vision.training.settings import TrainSettings
 from khot.vision.training.state import restore_state, save_state
-from khot.vision.whole_files import replacing, write_json
+from khot.whole_files import replacing, write_json
 
 __all__ = ["load_data", "train"]
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from khot.vision.checkpoints import load_weights
 from khot.vision.models import Network
+from khot.vision.tensor_files import read_tensors, write_tensors
 from khot.vision.training.processes import Processes
 from khot.vision.training.run_config import RunConfig
-from khot.vision.whole_files import read_tensors, write_tensors
 
 __all__ = ["Position", "restore_state", "save_state", "state_path"]
 

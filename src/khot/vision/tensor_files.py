@@ -1,40 +1,18 @@
-"""Files that a reader sees as they were or as they are, never half written; safetensors and JSON only."""
+"""Tensors in safetensors files, with what they are as JSON; nothing is ever unpickled."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
-import os
-import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor
 
-__all__ = ["read_tensors", "replacing", "write_json", "write_tensors"]
+from khot.whole_files import replacing
 
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Generator[Path]:
-    """A file to write beside ``path``, which it replaces if nothing went wrong."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(value: Any, path: Path) -> None:
-    """Write ``value`` as JSON."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+__all__ = ["read_tensors", "write_tensors"]
 
 
 def write_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: Path) -> None:
