@@ -1,0 +1,86 @@
+// Draws of the sampling designs as functions of the Python module.
+#pragma once
+
+#include "arguments.h"
+
+#include <climits>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace {
+
+template <typename real>
+PyObject* systematic(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const real* probs = arguments.address<const real>();
+    const int64_t* order = arguments.address<const int64_t>();
+    const double* u = arguments.address<const double>();
+    real* out = arguments.address<real>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 0, n);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(draws * rows, n, sizeof(int64_t));
+    arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
+    arguments.check_address("u", u, draws * rows > 0);
+    arguments.check_address("out", out, draws * rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::systematic(probs, order, u, out, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* pivotal(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 10);
+    const real* probs = arguments.address<const real>();
+    const int64_t* order = arguments.address<const int64_t>();
+    const double* u = arguments.address<const double>();
+    const int64_t uniforms = arguments.integer("uniforms", 0, INT64_MAX);
+    real* out = arguments.address<real>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 0, n);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(draws * rows, n, 2 * sizeof(int64_t));
+    arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
+    arguments.check_address("u", u, draws * rows > 0 && n > 1);
+    arguments.check_address("out", out, draws * rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::pivotal(probs, order, u, uniforms, out, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments("subsets", values, count, 8);
+    const double* weights = arguments.address<const double>();
+    const double* u = arguments.address<const double>();
+    int64_t* indices = arguments.address<int64_t>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 1, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 1, n < INT32_MAX ? n : INT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(n + 1, k + 1, sizeof(double));
+    arguments.check_extent(draws * rows, k, sizeof(double));
+    arguments.check_address("weights", weights, rows > 0);
+    arguments.check_address("u", u, draws * rows > 0);
+    arguments.check_address("indices", indices, draws * rows > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::subsets(weights, u, indices, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+}  // namespace

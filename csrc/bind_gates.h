@@ -1,0 +1,84 @@
+// The threshold family as functions of the Python module.
+#pragma once
+
+#include "arguments.h"
+
+#include <climits>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace {
+
+template <typename real>
+PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 2));
+    const real* state = arguments.address<const real>();
+    const real* grad = arguments.address<const real>();
+    real number;
+    int64_t temperature_stride;
+    const real* temperature = arguments.per_row(&number, &temperature_stride);
+    real* out = arguments.address<real>();
+    real* mean = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("state", state, rows > 0 && n > 0);
+    arguments.check_address("grad", grad, rows > 0 && n > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("mean", mean, rows > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::gate_jacobian(gate, state, grad, temperature, temperature_stride, out, mean, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const real* x = arguments.address<const real>();
+    const unsigned char* mask = arguments.address<const unsigned char>();
+    double k_number;
+    real temperature_number;
+    int64_t k_stride, temperature_stride;
+    const double* k = arguments.per_row(&k_number, &k_stride);
+    const real* temperature = arguments.per_row(&temperature_number, &temperature_stride);
+    real* y = arguments.address<real>();
+    real* state = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("k", k, rows > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("y", y, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = kernel(x, mask, k, k_stride, temperature, temperature_stride, y, state, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::sigmoid_topk<real>, name, values, count);
+}
+
+template <typename real>
+PyObject* laplace_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::laplace_topk<real>, name, values, count);
+}
+
+template <typename real>
+PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::sparse_topk<real>, name, values, count);
+}
+
+}  // namespace

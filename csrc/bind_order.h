@@ -1,0 +1,59 @@
+// Selection and sorting as functions of the Python module.
+#pragma once
+
+#include "arguments.h"
+
+#include <climits>
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace {
+
+template <typename real>
+PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 7);
+    const real* x = arguments.address<const real>();
+    const unsigned char* mask = arguments.address<const unsigned char>();
+    int64_t number, k_stride;
+    const int64_t* k = arguments.per_row(&number, &k_stride);
+    real* out = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("k", k, rows > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::hard_topk(x, mask, k, k_stride, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* argsort(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 7);
+    const real* x = arguments.address<const real>();
+    const bool descending = arguments.integer("descending", 0, 1) != 0;
+    real* sorted = arguments.address<real>();
+    int64_t* indices = arguments.address<int64_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(int64_t));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("indices", indices, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::argsort(x, descending, sorted, indices, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+}  // namespace
