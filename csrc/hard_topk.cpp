@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "kernels.h"
-#include "select.h"
+#include "kth_largest.h"
 #include "threads.h"
 
 namespace khot {

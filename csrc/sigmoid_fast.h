@@ -1,7 +1,7 @@
 // The fast path of sigmoid_topk.cpp: Halley's method from the threshold of a Gaussian row.
 #pragma once
 
-#include "select.h"
+#include "kth_largest.h"
 #include "sigmoid_types.h"
 
 namespace khot {

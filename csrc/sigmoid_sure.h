@@ -1,7 +1,7 @@
 // The sure path of sigmoid_topk.cpp: any row at all.
 #pragma once
 
-#include "select.h"
+#include "kth_largest.h"
 #include "sigmoid_types.h"
 
 namespace khot {

@@ -15,7 +15,7 @@
 #include "group.h"
 #include "kernels.h"
 #include "rows.h"
-#include "select.h"
+#include "kth_largest.h"
 #include "threads.h"
 
 namespace khot {

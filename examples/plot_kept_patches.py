@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from khot.data import load
 from khot.vision import VisionTransformer, count_flops, preset, reduce_tokens
+from khot.vision.data import load
 
 torch.manual_seed(0)
 train, test = load("digits"), load("digits", train=False)

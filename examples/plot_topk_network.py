@@ -13,8 +13,8 @@ import tempfile
 import matplotlib.pyplot as plt
 import torch
 
-from khot.data import load
 from khot.vision import load_network
+from khot.vision.data import load
 from khot.vision.training import run_preset, train
 
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ Relaxations
     successive_halving_topk a tournament: the worst meet the best
     iterative_topk          a softmax around the largest, k times
     successive_softmax_topk draws without replacement
-    softrank_topk           windows around soft ranks
+    soft_rank_topk           windows around soft ranks
     pairwise_topk           windows around ranks from all comparisons
     softsort_topk           distances to the k largest scores
     neuralsort_topk         the same with sums of all distances
@@ -40,7 +40,7 @@ Modules and packages
     khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
     khot.metrics            how good a soft selection is, against the exact one
     khot.schedules          temperatures that fall while training
-    khot.data               image sets from files, folders and scikit-learn
+    khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
@@ -51,10 +51,10 @@ Modules and packages
 
 from importlib.metadata import PackageNotFoundError, version
 
-from khot import constraints, data, designs, estimators, losses, metrics, nn, schedules, vision
+from khot import constraints, designs, estimators, losses, metrics, nn, schedules, vision
+from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (
-    calibrate_temperature,
     cdf_topk,
     delta_bounds,
     gumbel_topk,
@@ -77,8 +77,8 @@ from khot.relaxations import (
     soft_median,
     soft_quantile,
     soft_rank,
+    soft_rank_topk,
     soft_sort,
-    softrank_topk,
     softsort_topk,
     sparse_topk,
     successive_halving_topk,
@@ -98,7 +98,6 @@ __all__ = [
     "calibrate_temperature",
     "cdf_topk",
     "constraints",
-    "data",
     "delta_bounds",
     "designs",
     "estimators",
@@ -127,8 +126,8 @@ __all__ = [
     "soft_median",
     "soft_quantile",
     "soft_rank",
+    "soft_rank_topk",
     "soft_sort",
-    "softrank_topk",
     "softsort_topk",
     "sparse_topk",
     "successive_halving_topk",

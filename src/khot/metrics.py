@@ -15,7 +15,7 @@ import math
 import torch
 from torch import Tensor
 
-from khot.relaxations.arguments import (
+from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,

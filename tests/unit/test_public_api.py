@@ -16,7 +16,7 @@ PUBLIC = {
     for module in (
         khot,
         khot.constraints,
-        khot.data,
+        khot.vision.data,
         khot.designs,
         khot.estimators,
         khot.metrics,
@@ -30,7 +30,7 @@ PUBLIC = {
 MODULES = sorted(
     found.name
     for package in (
-        khot.data,
+        khot.vision.data,
         khot.designs,
         khot.estimators,
         khot.losses,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from khot.relaxations.special import ndtr, ndtri
+from khot.relaxations._special import ndtr, ndtri
 
 __all__ = ["TRUTHS", "Truth"]
 

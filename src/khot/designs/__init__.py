@@ -40,29 +40,29 @@ they are the natural parameters, as in ``OneHotCategorical``. ``KHotCategorical`
 """
 
 from khot.designs import survey
+from khot.designs._transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 from khot.designs.base import KHotDistribution
-from khot.designs.brewer import Brewer
-from khot.designs.conditional_poisson import (
+from khot.designs.cube import Cube
+from khot.designs.exponential.conditional_poisson import (
     ConditionalPoisson,
     KHotCategorical,
     KHotCategoricalStraightThrough,
 )
-from khot.designs.cube import Cube
+from khot.designs.exponential.sampford import Sampford
 from khot.designs.facade import sample
-from khot.designs.midzuno import Midzuno
-from khot.designs.pareto import AdjustedPareto, Pareto
-from khot.designs.plackett_luce import PlackettLuce
+from khot.designs.order_sampling.pareto import AdjustedPareto, Pareto
+from khot.designs.order_sampling.plackett_luce import PlackettLuce
+from khot.designs.pivotal.random_pivotal import RandomPivotal
+from khot.designs.pivotal.sequential_pivotal import SequentialPivotal
+from khot.designs.pivotal.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.designs.poisson import Poisson
-from khot.designs.random_pivotal import RandomPivotal
-from khot.designs.random_systematic import RandomSystematic
-from khot.designs.sampford import Sampford
-from khot.designs.sequential_pivotal import SequentialPivotal
 from khot.designs.simple_random import SimpleRandom
+from khot.designs.splitting.brewer import Brewer
+from khot.designs.splitting.midzuno import Midzuno
+from khot.designs.splitting.tille import Tille
 from khot.designs.stratified import Stratified
-from khot.designs.systematic import Systematic
-from khot.designs.tille import Tille
-from khot.designs.transforms import PinnedSigmoidTopKTransform, SigmoidTopKTransform
-from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
+from khot.designs.systematic.random_systematic import RandomSystematic
+from khot.designs.systematic.systematic import Systematic
 
 __all__ = [
     "AdjustedPareto",

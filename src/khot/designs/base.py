@@ -14,7 +14,7 @@ from torch.distributions import Distribution, constraints
 from torch.distributions.constraints import Constraint
 
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
-from khot.designs.arguments import (
+from khot.designs._arguments import (
     check_one_of,
     check_probabilities,
     check_scores,

@@ -17,8 +17,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
-from khot.designs.random_order import random_order
 
 __all__ = ["Cube"]
 

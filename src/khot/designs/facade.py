@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
-from khot.designs.brewer import Brewer
-from khot.designs.conditional_poisson import ConditionalPoisson
-from khot.designs.midzuno import Midzuno
-from khot.designs.pareto import AdjustedPareto, Pareto
-from khot.designs.plackett_luce import PlackettLuce
-from khot.designs.random_pivotal import RandomPivotal
-from khot.designs.random_systematic import RandomSystematic
-from khot.designs.sampford import Sampford
-from khot.designs.sequential_pivotal import SequentialPivotal
-from khot.designs.systematic import Systematic
-from khot.designs.tille import Tille
-from khot.designs.tree_pivotal import RandomTreePivotal, TreePivotal
-from khot.relaxations.arguments import allowed_scores, check_mask, position
+from khot.designs.exponential.conditional_poisson import ConditionalPoisson
+from khot.designs.exponential.sampford import Sampford
+from khot.designs.order_sampling.pareto import AdjustedPareto, Pareto
+from khot.designs.order_sampling.plackett_luce import PlackettLuce
+from khot.designs.pivotal.random_pivotal import RandomPivotal
+from khot.designs.pivotal.sequential_pivotal import SequentialPivotal
+from khot.designs.pivotal.tree_pivotal import RandomTreePivotal, TreePivotal
+from khot.designs.splitting.brewer import Brewer
+from khot.designs.splitting.midzuno import Midzuno
+from khot.designs.splitting.tille import Tille
+from khot.designs.systematic.random_systematic import RandomSystematic
+from khot.designs.systematic.systematic import Systematic
+from khot.relaxations._arguments import allowed_scores, check_mask, position
 
 __all__ = ["DESIGNS", "design_for", "sample"]
 

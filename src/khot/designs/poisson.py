@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, constraints
 
-from khot.designs.arguments import check_one_of, validates
+from khot.designs._arguments import check_one_of, validates
 
 __all__ = ["Poisson"]
 

@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from khot.designs.arguments import check_size
+from khot.designs._arguments import check_size
+from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
-from khot.designs.random_order import random_order
 
 __all__ = ["SimpleRandom"]
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from khot.designs.proportional import held_from
+from khot.designs._proportional import held_from
 
 __all__ = [
     "design_effect",

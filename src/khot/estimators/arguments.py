@@ -7,7 +7,7 @@ from torch import Tensor
 from khot.designs import ConditionalPoisson, KHotDistribution, PlackettLuce
 from khot.designs.facade import DESIGNS
 from khot.relaxations import sigmoid_topk
-from khot.relaxations.arguments import allowed_scores, check_budget, compute_dtype, position
+from khot.relaxations._arguments import allowed_scores, check_budget, compute_dtype, position
 
 __all__ = ["check_design", "distribution_of", "has_log_prob", "inclusion_of", "rows_of"]
 

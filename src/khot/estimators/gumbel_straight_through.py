@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from khot.estimators.arguments import rows_of
-from khot.relaxations.arguments import Number
-from khot.relaxations.gumbel import gumbel_topk
+from khot.relaxations._arguments import Number
+from khot.relaxations.noise.gumbel import gumbel_topk
 
 __all__ = ["gumbel_straight_through"]
 

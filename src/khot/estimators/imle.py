@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable  # pyright: ignore[reportUnknownVariableType]
 
 from khot.estimators.arguments import rows_of
+from khot.relaxations._noise import gumbel
 from khot.relaxations.hard import hard_topk
-from khot.relaxations.noise import gumbel
 
 __all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
 

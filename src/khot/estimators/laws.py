@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from khot.designs import KHotDistribution, SequentialPivotal, Systematic, TreePivotal
+from khot.designs._random_order import random_order
 from khot.designs.facade import DESIGNS
-from khot.designs.random_order import random_order
 from khot.estimators.arguments import distribution_of, has_log_prob
 from khot.relaxations import sigmoid_topk
-from khot.relaxations.noise import gumbel
+from khot.relaxations._noise import gumbel
 
 __all__ = ["LAWS", "PLACKETT_LUCE", "check_law", "enumerated", "scored_draw"]
 

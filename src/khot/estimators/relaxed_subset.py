@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from khot.estimators.arguments import rows_of
-from khot.relaxations.arguments import Number
-from khot.relaxations.noise import gumbel
-from khot.relaxations.successive_softmax import successive_softmax_topk
+from khot.relaxations._arguments import Number
+from khot.relaxations._noise import gumbel
+from khot.relaxations.rows.successive_softmax import successive_softmax_topk
 
 __all__ = ["relaxed_subset"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from khot.estimators.arguments import rows_of
 from khot.estimators.laws import check_law, scored_draw
-from khot.relaxations.perturbed import check_samples
+from khot.relaxations.noise.perturbed import check_samples
 
 __all__ = ["score_function", "score_function_loss"]
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations.arguments import Number, check_temperature, per_row, position
+from khot.relaxations._arguments import Number, check_temperature, per_row, position
 from khot.relaxations.facade import topk
-from khot.relaxations.gates import LAPLACE, LOGISTIC, NORMAL, Gate
-from khot.relaxations.sparse import sparse_gate
+from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate
+from khot.relaxations.threshold.sparse import sparse_gate
 
 __all__ = ["FenchelYoungLoss", "fenchel_young_loss"]
 

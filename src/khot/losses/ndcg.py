@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from khot.kernels.availability import is_plain
 from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations.arguments import Number, check_temperature
+from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.facade import topk
+from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import get
-from khot.relaxations.soft_rank import Regularization, check_regularization, soft_rank
 
 __all__ = ["Gain", "NDCGLoss", "ndcg_loss"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from khot.relaxations.arguments import check_mask, compute_dtype
+from khot.relaxations._arguments import check_mask, compute_dtype
 
 __all__ = ["RankedRows", "ranked_rows"]
 

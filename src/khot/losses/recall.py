@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations.arguments import Number, check_budget, check_temperature, per_row
+from khot.relaxations._arguments import Number, check_budget, check_temperature, per_row
 from khot.relaxations.facade import topk
 from khot.relaxations.registry import get
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations.arguments import Number, check_temperature
+from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import get

@@ -2,7 +2,7 @@
 
 from khot.nn.matrices import NetworkTopK, NeuralsortTopK, SoftsortTopK
 from khot.nn.noise import GumbelTopK, PerturbedTopK
-from khot.nn.ranks import DifferentiableTopK, PairwiseTopK, SoftrankTopK
+from khot.nn.ranks import DifferentiableTopK, PairwiseTopK, SoftRankTopK
 from khot.nn.sampled import SampledTopK
 from khot.nn.select import Select
 from khot.nn.sequences import IterativeTopK, SuccessiveHalvingTopK, SuccessiveSoftmaxTopK
@@ -23,7 +23,7 @@ __all__ = [
     "Select",
     "SigmoidTopK",
     "SinkhornTopK",
-    "SoftrankTopK",
+    "SoftRankTopK",
     "SoftsortTopK",
     "SparseTopK",
     "SuccessiveHalvingTopK",

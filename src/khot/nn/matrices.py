@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from khot.nn.operator import OperatorTopK
-from khot.relaxations.network import Distribution
-from khot.relaxations.sorting_networks import Network
+from khot.relaxations.rows._sorting_networks import Network
+from khot.relaxations.rows.network import Distribution
 
 __all__ = ["NetworkTopK", "NeuralsortTopK", "SoftsortTopK"]
 

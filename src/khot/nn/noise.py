@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from khot.nn.operator import OperatorTopK
+from khot.relaxations._noise import Noise
 from khot.relaxations.facade import topk
-from khot.relaxations.noise import Noise
 
 __all__ = ["GumbelTopK", "PerturbedTopK"]
 

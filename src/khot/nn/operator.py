@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from khot.relaxations.arguments import check_temperature
+from khot.relaxations._arguments import check_temperature
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 

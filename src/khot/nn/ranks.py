@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from khot.nn.operator import OperatorTopK, check_count
-from khot.relaxations.soft_rank import Regularization
-from khot.relaxations.softrank import softrank_matrix
+from khot.relaxations.ranks.soft_rank import Regularization
+from khot.relaxations.ranks.soft_rank_topk import soft_rank_matrix
 
-__all__ = ["DifferentiableTopK", "PairwiseTopK", "SoftrankTopK"]
+__all__ = ["DifferentiableTopK", "PairwiseTopK", "SoftRankTopK"]
 
 
 class DifferentiableTopK(nn.Module):
@@ -35,7 +35,7 @@ class DifferentiableTopK(nn.Module):
 
     def forward(self, scores: Tensor, tau: float | Tensor = 1.0) -> Tensor:
         """The rows (B, k, N) of scores (B, N); ``tau`` is the temperature of ranks and windows."""
-        return softrank_matrix(scores, self.k, temperature=tau)
+        return soft_rank_matrix(scores, self.k, temperature=tau)
 
     def extra_repr(self) -> str:
         """Show k."""
@@ -61,8 +61,8 @@ class PairwiseTopK(OperatorTopK):
         super().__init__(k, window=window, **settings)
 
 
-class SoftrankTopK(OperatorTopK):
-    """Soft-rank top-k as a layer; see :func:`khot.softrank_topk`.
+class SoftRankTopK(OperatorTopK):
+    """Soft-rank top-k as a layer; see :func:`khot.soft_rank_topk`.
 
     Args:
         k: how many.
@@ -71,11 +71,11 @@ class SoftrankTopK(OperatorTopK):
         settings: ``temperature``, of the ranks, ``dim`` and ``hard``.
 
     Example:
-        >>> SoftrankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
+        >>> SoftRankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
         tensor([2.])
     """
 
-    method = "softrank"
+    method = "soft_rank"
 
     def __init__(
         self, k: int, *, window: float | None = None, regularization: Regularization = "l2", **settings: Any

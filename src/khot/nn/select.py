@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from khot.nn.operator import check_count, try_settings
+from khot.relaxations._select import Combine, Order, Selection, check_combine, check_order, select
 from khot.relaxations.facade import checked_options
 from khot.relaxations.registry import get
-from khot.relaxations.selection import Combine, Order, Selection, check_combine, check_order, select
 
 __all__ = ["Select"]
 

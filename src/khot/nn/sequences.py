@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from khot.nn.operator import OperatorTopK
-from khot.relaxations.iterative import Variant
-from khot.relaxations.successive_halving import Boost
+from khot.relaxations.rows.iterative import Variant
+from khot.relaxations.rows.successive_halving import Boost
 
 __all__ = ["IterativeTopK", "SuccessiveHalvingTopK", "SuccessiveSoftmaxTopK"]
 

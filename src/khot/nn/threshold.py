@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.relaxations import laplace_topk, normal_topk, sigmoid_topk, sparse_topk, straight_through
-from khot.relaxations.sparse import sparse_gate
+from khot.relaxations.threshold.sparse import sparse_gate
 
 __all__ = ["LaplaceTopK", "NormalTopK", "SigmoidTopK", "SparseTopK"]
 

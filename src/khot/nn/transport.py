@@ -8,7 +8,7 @@ from torch import Tensor
 
 from khot.nn.threshold import SigmoidTopK
 from khot.relaxations import sinkhorn_topk
-from khot.relaxations.sinkhorn import Variant, check_variant
+from khot.relaxations.rows.sinkhorn import Variant, check_variant
 
 __all__ = ["SinkhornTopK"]
 

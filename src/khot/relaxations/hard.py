@@ -17,7 +17,8 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
-from khot.relaxations.arguments import (
+from khot.kernels.sorting import argsort
+from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,
@@ -27,7 +28,7 @@ from khot.relaxations.arguments import (
     position,
 )
 
-__all__ = ["hard_topk"]
+__all__ = ["hard_topk", "ranked_indices"]
 
 
 def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | None = None) -> Tensor:
@@ -56,6 +57,16 @@ def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | No
     rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
     return chosen.to(x.dtype).movedim(-1, last)
+
+
+def ranked_indices(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Indices (…, k) of the k largest of each row, best first and ties by index, and which of them exist.
+
+    Excluded entries (−inf) are never among those that exist.
+    """
+    order = argsort(rows.detach(), descending=True)[1][..., :k]
+    allowed = (rows != -math.inf).sum(-1, keepdim=True)
+    return order, torch.arange(k, device=rows.device) < allowed
 
 
 def _native(x: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:

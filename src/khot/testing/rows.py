@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from khot.relaxations import topk_matrix
-from khot.relaxations.matrices import has_rows, ranked_indices
+from khot.relaxations.facade import has_rows
+from khot.relaxations.hard import ranked_indices
 from khot.relaxations.registry import Relaxation
 from khot.testing.requirements import draw, require, require_close, scores
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from khot.relaxations.matrices import has_rows
+from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
 
 __all__ = ["MODELS", "NetworkConfig", "preset", "preset_names"]
@@ -59,7 +59,7 @@ class NetworkConfig:
     mlp_ratio: float = 4.0
     dropout: float = 0.0
     k: int = 16
-    method: str = "softrank"
+    method: str = "soft_rank"
     temperature: float = 1.0
     expansion: int = 2
 

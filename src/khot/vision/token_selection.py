@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from khot.relaxations.matrices import topk_matrix
+from khot.relaxations.facade import topk_matrix
 from khot.vision.config import NetworkConfig
 
 __all__ = ["TokenSelection"]

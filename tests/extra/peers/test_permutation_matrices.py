@@ -5,9 +5,9 @@ import torch
 
 from khot import topk_values
 from khot.bench.peers import import_quietly
-from khot.relaxations.network import network_matrix
-from khot.relaxations.neuralsort import neuralsort_matrix
-from khot.relaxations.softsort import softsort_matrix
+from khot.relaxations.rows.network import network_matrix
+from khot.relaxations.rows.neuralsort import neuralsort_matrix
+from khot.relaxations.rows.softsort import softsort_matrix
 
 
 def load(name):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from test_sampling_package import HERE, fits, made_now, tensor
 
 from khot.designs import Brewer, Sampford
+from strategies.r_results import HERE, fits, made_now, tensor
 
 GOLDEN = json.loads((HERE / "golden_more_designs.json").read_text("utf-8"))
 

@@ -2,12 +2,8 @@
 
 import itertools
 import json
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
-import scipy.stats
 import torch
 
 from khot.designs import ConditionalPoisson, Cube, Midzuno, SequentialPivotal, Systematic, Tille
@@ -18,8 +14,8 @@ from khot.designs.survey import (
     inclusion_probabilities,
     sen_yates_grundy_variance,
 )
+from strategies.r_results import HERE, fits, made_now, tensor
 
-HERE = Path(__file__).parent
 GOLDEN = json.loads((HERE / "golden_designs.json").read_text("utf-8"))
 CLOSED = {
     "maximum_entropy": ConditionalPoisson,
@@ -28,24 +24,6 @@ CLOSED = {
     "midzuno": Midzuno,
     "sequential_pivotal": SequentialPivotal,
 }
-
-
-def tensor(values):
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def fits(counts, law):
-    """χ² of R's counts of sets against probabilities."""
-    sets = tensor([[float(bit) for bit in word] for word in counts])
-    observed = tensor(list(counts.values()))
-    p = law(sets)
-    assert (p > 0).all(), "R draws only what is possible"
-    expected = p * observed.sum()
-    likely = expected > 5
-    if likely.sum() < 2:
-        return
-    scaled = expected[likely] * observed[likely].sum() / expected[likely].sum()
-    assert scipy.stats.chisquare(observed[likely], scaled).pvalue > 1e-4
 
 
 def check_design(entry):
@@ -70,18 +48,6 @@ def check_design(entry):
         entry["random_pivotal_counts"],
         lambda sets: torch.stack([shuffled.log_prob(row[orders]).exp().mean() for row in sets]),
     )
-
-
-def made_now(script):
-    """What an R script of this folder prints, or a skipped test."""
-    program = shutil.which("Rscript")
-    if program is None:
-        pytest.skip("Rscript is not installed (Debian: r-base-core)")
-    done = subprocess.run([program, str(HERE / script)], capture_output=True, text=True, check=False)
-    if done.returncode and "sampling" in done.stderr:
-        pytest.skip("R has no package 'sampling' (Debian: r-cran-sampling)")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def check_estimates(entry):

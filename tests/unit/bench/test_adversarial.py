@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import bench_examples as examples
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -17,10 +16,11 @@ from khot.bench.adversarial.matrix import ALL_TRAPS, Cell, Matrix, Row, contesta
 from khot.bench.adversarial.tables import MATRIX_TABLES, matrix_table
 from khot.cli import app
 from khot.relaxations import Relaxation, registry
+from strategies import bench_examples as examples
 
 sys.path.append(str(Path(__file__).parents[1] / "testing"))
-from broken_operators import BROKEN
-from toy_operator import toy_topk
+from strategies.broken_operators import BROKEN
+from strategies.toy_operator import toy_topk
 
 BY_NAME = {trap.name: trap for trap in ALL_TRAPS}
 LONG = ("n = 1e6", "entmax long")

@@ -1,10 +1,10 @@
-import bench_examples as examples
 import pytest
 import torch
 
 from khot.bench.calls import NoGradient, prepare
 from khot.bench.cases import SCORES, Case
 from khot.bench.sides import load_side
+from strategies import bench_examples as examples
 
 
 @pytest.mark.parametrize("scores", SCORES)

@@ -3,7 +3,6 @@ import re
 import sys
 from types import SimpleNamespace
 
-import bench_examples as examples
 import pytest
 from typer.testing import CliRunner
 
@@ -11,6 +10,7 @@ from khot.bench.reproductions import load_reproduction
 from khot.bench.results import load, results_path, save
 from khot.bench.suites import suite_names
 from khot.cli import app
+from strategies import bench_examples as examples
 
 WIDE = {"COLUMNS": "250", "TERM": "dumb", "NO_COLOR": "1"}
 
@@ -163,6 +163,6 @@ def test_a_reproduction_without_its_data_is_named_and_does_not_stop_the_others(t
     quick = ["--quick", "--data-dir", tmp_path / "none", "--output", tmp_path / "runs"]
     result = call("reproduce", "haurum2023", "petersen2022", *quick)
     assert result.code == 1
-    assert f"khot: haurum2023: khot.data.load: neither {tmp_path}/none/mnist/train-images" in result.text
+    assert f"khot: haurum2023: data.load: neither {tmp_path}/none/mnist/train-images" in result.text
     assert done
     assert all(done)

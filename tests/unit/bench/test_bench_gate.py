@@ -1,4 +1,3 @@
-import bench_examples as examples
 import pytest
 import torch
 
@@ -6,6 +5,7 @@ from khot.bench.cases import SCORES, Case
 from khot.bench.gate import check
 from khot.bench.sides import Side, load_side, softmax, topk
 from khot.bench.truths import TRUTHS
+from strategies import bench_examples as examples
 
 
 def test_right_result_passes_with_its_errors():

@@ -1,8 +1,8 @@
 import pytest
-from bench_examples import MEBIBYTE
 
 from khot.bench.cases import Case
 from khot.bench.memory import Failure, Limits, Peak, measure
+from strategies.bench_examples import MEBIBYTE
 
 CASE = Case("2×64", (2, 64), 4)
 

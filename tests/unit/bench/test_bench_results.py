@@ -1,10 +1,10 @@
 import json
 
-import bench_examples as examples
 import pytest
 
 from khot.bench.results import SCHEMA, load, results_path, save
 from khot.bench.schema import SchemaError
+from strategies import bench_examples as examples
 
 
 @pytest.fixture

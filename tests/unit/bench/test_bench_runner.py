@@ -1,4 +1,3 @@
-import bench_examples as examples
 import pytest
 import torch
 
@@ -9,6 +8,7 @@ from khot.bench.results import load, save
 from khot.bench.runner import Settings, run
 from khot.bench.suites import load_suite, suite_names
 from khot.bench.timing import QUICK
+from strategies import bench_examples as examples
 
 
 @pytest.fixture(scope="module")

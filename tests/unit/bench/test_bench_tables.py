@@ -1,12 +1,12 @@
 import dataclasses
 
-import bench_examples as examples
 import pytest
 
 from khot.bench import markers
 from khot.bench.grid import bytes_text, markdown, ratio_text, seconds_text
 from khot.bench.results import results_path, save
 from khot.bench.tables import table, table_names
+from strategies import bench_examples as examples
 
 DOCUMENT = examples.document()
 

@@ -6,7 +6,7 @@ import torch
 from khot.bench.grid import markdown
 from khot.bench.reproduction import Ledger
 from khot.bench.reproductions import haurum2023
-from khot.data import ImageTensors
+from khot.vision.data import ImageTensors
 
 
 @pytest.fixture

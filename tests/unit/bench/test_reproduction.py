@@ -11,7 +11,7 @@ from khot.bench.reproducing import missing_packages, reproduce
 from khot.bench.reproduction import Ledger, Reproduction, load_ledger, mean_and_error
 from khot.bench.reproductions import load_reproduction, reproduction_names
 from khot.cli import app
-from khot.data import data_folder
+from khot.vision.data import data_folder
 
 
 def experiment(run, needs=()):

@@ -3,10 +3,10 @@
 import pytest
 import scipy.stats
 import torch
-from design_examples import probabilities
 
 import khot
 from khot.designs import ConditionalPoisson, Cube, KHotDistribution, SimpleRandom
+from strategies.design_examples import probabilities
 
 
 def generator(seed=0):

@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from design_examples import CLOSED, probabilities, subsets
 
 from khot.designs import ConditionalPoisson, KHotCategoricalStraightThrough, Systematic, TreePivotal
+from strategies.design_examples import CLOSED, probabilities, subsets
 
 
 def scores(n, seed=0, spread=1.0):

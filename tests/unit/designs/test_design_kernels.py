@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from design_examples import probabilities
 
 import khot
 from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
-from khot.designs.pivotal_tree import draw_all, duels, pivotal_tree, uniforms
+from khot.designs.pivotal._duels import draw_all, duels, pivotal_tree, uniforms
 from khot.kernels import cpu
+from strategies.design_examples import probabilities
 
 pytestmark = pytest.mark.usefixtures("library")
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from design_examples import CLOSED, SIZES, probabilities, subsets
 from torch.distributions import OneHotCategorical, kl_divergence
 
 from khot.designs import ConditionalPoisson, KHotCategorical, Poisson, Systematic, TreePivotal
+from strategies.design_examples import CLOSED, SIZES, probabilities, subsets
 
 TIED = [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
 SETTLED = [1.0, 0.5, 0.0, 0.25, 0.25, 0.0, 1.0]

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from design_examples import ALL, APPROXIMATE, CLOSED, ELIMINATIONS, RANDOM_ORDERS, probabilities
 
 import khot
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
@@ -23,6 +22,7 @@ from khot.designs import (
 )
 from khot.designs.facade import DESIGNS as DESIGNS_BY_NAME
 from khot.designs.facade import design_for
+from strategies.design_examples import ALL, APPROXIMATE, CLOSED, ELIMINATIONS, RANDOM_ORDERS, probabilities
 
 INSTEAD = {
     **dict.fromkeys(RANDOM_ORDERS, "given an order, use the ordered design"),

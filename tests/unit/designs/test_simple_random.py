@@ -6,10 +6,10 @@ import re
 import pytest
 import scipy.stats
 import torch
-from design_examples import SIZES, subsets
 
 from khot.constraints import k_hot
 from khot.designs import KHotDistribution, SimpleRandom
+from strategies.design_examples import SIZES, subsets
 
 
 @pytest.mark.parametrize(("n", "k"), [*SIZES, (6, 0), (6, 6), (1, 0)])

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from design_examples import probabilities, subsets
 
 from khot.designs import (
     ConditionalPoisson,
@@ -16,6 +15,7 @@ from khot.designs import (
     Tille,
     TreePivotal,
 )
+from strategies.design_examples import probabilities, subsets
 
 STRATA = torch.tensor([0, 1, 0, 2, 1, 0, 1, 0])
 SIZES = [2, 1, 1]

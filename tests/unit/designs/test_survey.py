@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from design_examples import probabilities, subsets
 
 from khot.designs import (
     ConditionalPoisson,
@@ -25,6 +24,7 @@ from khot.designs.survey import (
     inclusion_probabilities,
     sen_yates_grundy_variance,
 )
+from strategies.design_examples import probabilities, subsets
 
 Y = torch.tensor([3.0, -1.0, 4.0, 1.5, 9.0, 2.6, 5.3], dtype=torch.float64)
 X = subsets(7, 3)

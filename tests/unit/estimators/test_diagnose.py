@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from subset_oracles import exact_gradient, nonlinear, probabilities, scores_of, seeded, subsets
 
 from khot.estimators import diagnose, estimate_gradient, get
+from strategies.subset_oracles import exact_gradient, nonlinear, probabilities, scores_of, seeded, subsets
 
 N, K = 7, 3
 THETA = scores_of(N, seed=3)

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from subset_oracles import nonlinear, probabilities, seeded, subsets
 
 import khot
 from khot import estimators
 from khot.estimators import AdaptiveStep, estimate_gradient, get, names
+from strategies.subset_oracles import nonlinear, probabilities, seeded, subsets
 
 NAMES = names()
 PATHWISE = [name for name in NAMES if name != "score_function"]

@@ -2,7 +2,10 @@
 
 import pytest
 import torch
-from subset_oracles import (
+
+import khot
+from khot.designs.facade import DESIGNS
+from strategies.subset_oracles import (
     CLOSED,
     K,
     N,
@@ -13,9 +16,6 @@ from subset_oracles import (
     scores_of,
     subsets,
 )
-
-import khot
-from khot.designs.facade import DESIGNS
 
 THETA = scores_of()
 

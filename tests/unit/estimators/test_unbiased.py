@@ -3,12 +3,12 @@
 import pytest
 import scipy.stats
 import torch
-from subset_oracles import exact_gradient, nonlinear, quadratic, scores_of, seeded
 
 from khot.designs import ConditionalPoisson
 from khot.estimators import estimate_gradient, get
 from khot.estimators.laws import LAWS
-from khot.relaxations.gumbel import gumbel_topk
+from khot.relaxations.noise.gumbel import gumbel_topk
+from strategies.subset_oracles import exact_gradient, nonlinear, quadratic, scores_of, seeded
 
 N, K = 6, 3
 ESTIMATES = 20_000

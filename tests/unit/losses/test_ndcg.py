@@ -9,7 +9,7 @@ from sklearn.metrics import ndcg_score
 
 from khot.losses import NDCGLoss, ndcg_loss
 
-METHODS = ["sigmoid", "laplace", "normal", "sparse", "softrank", "pairwise"]
+METHODS = ["sigmoid", "laplace", "normal", "sparse", "soft_rank", "pairwise"]
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from khot.losses import RecallLoss, recall_loss
 
-METHODS = ["sigmoid", "laplace", "normal", "sparse", "softrank", "pairwise"]
+METHODS = ["sigmoid", "laplace", "normal", "sparse", "soft_rank", "pairwise"]
 
 
 def scores(*shape: int, seed: int = 0) -> torch.Tensor:

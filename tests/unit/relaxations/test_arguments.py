@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from khot.relaxations.arguments import as_rows, budget, compute_dtype, position
+from khot.relaxations._arguments import as_rows, budget, compute_dtype, position
 
 
 def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():

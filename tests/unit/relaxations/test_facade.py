@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from test_sparse_topk import projection
 
 import khot
 from khot.relaxations import Relaxation, registry
+from strategies.capped_simplex import projection
 
 METHODS = registry.names()
 

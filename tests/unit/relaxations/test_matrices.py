@@ -7,7 +7,7 @@ import torch
 
 from khot import hard_topk, topk, topk_matrix, topk_values
 from khot.relaxations import Relaxation, registry
-from khot.relaxations.matrices import has_rows
+from khot.relaxations.facade import has_rows
 
 WITH_ROWS = [name for name, spec in registry.specs().items() if has_rows(spec) and not spec.stochastic]
 METHODS = pytest.mark.parametrize("method", WITH_ROWS)
@@ -68,8 +68,8 @@ def test_rows_of_the_threshold_family_are_increments_of_the_budget(method):
 
 def test_options_reach_the_method():
     x = scores(2, 6)
-    kl = topk_matrix(x, 2, "softrank", regularization="kl")
-    assert not torch.allclose(kl, topk_matrix(x, 2, "softrank"))
+    kl = topk_matrix(x, 2, "soft_rank", regularization="kl")
+    assert not torch.allclose(kl, topk_matrix(x, 2, "soft_rank"))
     with pytest.raises(TypeError, match="topk_matrix: method 'softsort' has no option 'norm'; it has none"):
         topk_matrix(x, 2, "softsort", norm=1.5)
     with pytest.raises(ValueError, match="topk_matrix: k must be an integer"):

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
-from broken_operators import BROKEN
-from toy_operator import TOY
 
 from khot.relaxations import Relaxation, registry
 from khot.testing import ContractError, check_relaxation, contract, relaxation_checks
+from strategies.broken_operators import BROKEN
+from strategies.toy_operator import TOY
 
 SLOW = {"compile", "export"}  # not run here
 QUICK = [check for check in relaxation_checks(TOY) if check.name not in SLOW]

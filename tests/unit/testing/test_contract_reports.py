@@ -3,10 +3,10 @@
 import dataclasses
 
 import pytest
-from broken_operators import BROKEN
-from toy_operator import TOY
 
 from khot.testing import ContractError, relaxation_checks
+from strategies.broken_operators import BROKEN
+from strategies.toy_operator import TOY
 
 
 @pytest.mark.parametrize(

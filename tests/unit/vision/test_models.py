@@ -92,7 +92,7 @@ def test_selections_are_the_rows_of_the_operator(model):
         hook.remove()
     assert len(rows) == len(seen) == 2
     for scores, block in zip(seen, rows, strict=True):
-        expected = khot.topk_matrix(scores, 3, method="softrank", temperature=1.0)
+        expected = khot.topk_matrix(scores, 3, method="soft_rank", temperature=1.0)
         torch.testing.assert_close(block, expected)
     assert not modules[0]._forward_hooks
 
@@ -123,7 +123,7 @@ def test_gradients_reach_every_score_and_every_parameter(model):
         assert (parameter.grad != 0).any(), name
 
 
-@pytest.mark.parametrize("method", ["softrank", "sigmoid", "softsort", "successive_halving"])
+@pytest.mark.parametrize("method", ["soft_rank", "sigmoid", "softsort", "successive_halving"])
 def test_any_method_with_rows_selects(method):
     torch.manual_seed(0)
     network = from_config(small("topk_attention", method=method))

@@ -88,7 +88,7 @@ def test_hidden_states_can_be_asked_for():
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("method", [*METHODS, "softrank"])
+@pytest.mark.parametrize("method", [*METHODS, "soft_rank"])
 def test_padding_mask_of_the_model(method, attention):
     """Neither what padding holds nor how much of it there is changes anything."""
     model, x = vit(attn_implementation=attention)

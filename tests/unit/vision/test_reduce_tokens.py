@@ -5,15 +5,15 @@ import math
 
 import pytest
 import torch
-from timm_style import PostNormBlock, TimmStyle, model_and_patches
 from torch import nn
 
 import khot
 from khot.vision import count_flops, reduce_tokens, restore_tokens
 from khot.vision.tokens import reduction as reduction_module
 from khot.vision.tokens.reduce import METHODS
+from strategies.timm_style import PostNormBlock, TimmStyle, model_and_patches
 
-DIFFERENTIABLE = ("straight_through", "soft", "sparse", "successive_halving", "softrank", "sampled")
+DIFFERENTIABLE = ("straight_through", "soft", "sparse", "successive_halving", "soft_rank", "sampled")
 SELECTING = ("hard", *DIFFERENTIABLE)
 
 
@@ -111,7 +111,7 @@ def _unfused(model):
     return model
 
 
-@pytest.mark.parametrize("method", ["soft", "successive_halving", "softrank", "sampled"])
+@pytest.mark.parametrize("method", ["soft", "successive_halving", "soft_rank", "sampled"])
 def test_at_temperature_one_training_is_not_hard(method):
     model, x = model_and_patches()
     reduce_tokens(model, 0.6, (1, 2), method, generator=torch.Generator().manual_seed(0))
@@ -150,7 +150,7 @@ def test_which_methods_give_the_scores_a_gradient(method, cls, monkeypatch):
     ("method", "cls"),
     [
         ("soft", True),
-        *((method, cls) for method in ("softrank", "softsort", "merge") for cls in (True, False)),
+        *((method, cls) for method in ("soft_rank", "softsort", "merge") for cls in (True, False)),
     ],
 )
 def test_gradients_by_differences(method, cls):
@@ -263,7 +263,7 @@ def test_any_estimator(name):
 @pytest.mark.parametrize("training", [True, False])
 def test_padding_is_as_if_it_was_not_there(method, training, fuse):
     """14 real patches and 6 of padding, which hold anything."""
-    if fuse and method in ("soft", "sparse", "successive_halving", "softrank"):
+    if fuse and method in ("soft", "sparse", "successive_halving", "soft_rank"):
         return
     model, x = model_and_patches()
     model.train(training)
@@ -339,7 +339,7 @@ def test_the_temperature_can_be_scheduled():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("method", ["straight_through", "soft", "softrank", "merge"])
+@pytest.mark.parametrize("method", ["straight_through", "soft", "soft_rank", "merge"])
 def test_half_precision(dtype, method):
     model, x = model_and_patches()
     reduce_tokens(model.to(dtype).train(), 0.6, (1, 2), method)
@@ -353,7 +353,7 @@ def test_an_option_of_the_relaxation_is_read():
     model, x = model_and_patches()
     results = []
     for norm in ("l2", "kl"):
-        reduce_tokens(model.train(), 0.6, (1,), "softrank", temperature=3.0, regularization=norm)
+        reduce_tokens(model.train(), 0.6, (1,), "soft_rank", temperature=3.0, regularization=norm)
         results.append(model(x))
         restore_tokens(model)
     assert (results[0] - results[1]).abs().max() > 1e-5

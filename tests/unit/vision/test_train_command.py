@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from small_runs import small_run
 from typer.testing import CliRunner
 
 from khot.cli import app
 from khot.vision import load_network
+from strategies.small_runs import small_run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = {"patch_size": 4, "width": 8, "heads": 2, "depth": 1, "k": 2}

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import log_loss, top_k_accuracy_score
-from small_runs import bright_halves, small_run
 from torch import nn
 
-from khot.data import ImageTensors
 from khot.vision import load_network, preset_names
+from khot.vision.data import ImageTensors
 from khot.vision.training import RunConfig, TrainSettings, evaluate, run_preset, train
+from strategies.small_runs import bright_halves, small_run
 
 DATA = (bright_halves(), bright_halves(20, seed=1))
 

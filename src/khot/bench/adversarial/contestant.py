@@ -29,7 +29,7 @@ _FAMILY = {
 _SOFT_AT_ANY_SCALE = {
     "softtorch.topk": "it divides the scores by their deviation",
     "khot.pairwise_topk": "windows of unit width on the ranks",
-    "khot.softrank_topk": "windows of unit width on the ranks",
+    "khot.soft_rank_topk": "windows of unit width on the ranks",
     "khot.successive_softmax_topk": "what a round takes away grows with the scores",
 }
 """Maps that become hard as the temperature falls, but not as the scores grow, and why."""

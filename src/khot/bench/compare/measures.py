@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from khot.calibration import calibrate_temperature, sharpness
 from khot.metrics import nccs, recall_at_k, weight_on_topk
-from khot.relaxations import calibrate_temperature, topk_matrix
-from khot.relaxations.calibration import sharpness
-from khot.relaxations.matrices import has_rows
+from khot.relaxations import topk_matrix
+from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import Relaxation
 
 __all__ = [

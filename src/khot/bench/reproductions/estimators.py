@@ -22,8 +22,8 @@ from torch import Tensor
 from khot.bench.grid import Grid
 from khot.bench.reproduction import Ledger, Reproduction, Settings, mean_and_error
 from khot.bench.subset_autoencoder import WITH_ENTROPY, Task, train
-from khot.data import ImageTensors, load
 from khot.estimators import Estimator, diagnose, get
+from khot.vision.data import ImageTensors, load
 
 __all__ = ["REPRODUCTION"]
 

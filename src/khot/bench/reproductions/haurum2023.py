@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from khot.bench.grid import Grid
 from khot.bench.reproduction import Ledger, Reproduction, Settings
-from khot.data import ImageTensors, load
 from khot.schedules import TemperatureScheduler, exponential
 from khot.vision import (
     VisionTransformer,
@@ -35,6 +34,7 @@ from khot.vision import (
     reduce_tokens,
     save_network,
 )
+from khot.vision.data import ImageTensors, load
 
 __all__ = ["REPRODUCTION"]
 

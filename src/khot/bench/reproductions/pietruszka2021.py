@@ -26,8 +26,8 @@ from khot.bench.grid import Grid
 from khot.bench.reproduction import Ledger, Reproduction, Settings
 from khot.metrics import nccs
 from khot.relaxations import registry, select, topk_matrix
-from khot.relaxations.matrices import has_rows
-from khot.relaxations.successive_halving import successive_halving_select
+from khot.relaxations.facade import has_rows
+from khot.relaxations.rows.successive_halving import successive_halving_select
 
 __all__ = ["REPRODUCTION"]
 
@@ -210,7 +210,7 @@ def _matched(ledger: Ledger) -> tuple[Grid, ...]:
                 "At the temperature at which the mean of the largest weight in a row is that of the "
                 "tournament with base 20; standard errors are at most "
                 f"{max(ledger.select('error', part='matched')):.3f}.",
-                "softrank and pairwise have one temperature for scores and for ranks, unless `window` is "
+                "soft_rank and pairwise have one temperature for scores and for ranks, unless `window` is "
                 "given: in long rows their windows are narrow before the ranks are right, and all rows "
                 "choose alike.",
                 "(…): an operator that does not reach that mean within 0.02.",

@@ -20,8 +20,8 @@ import torch
 from khot.bench.grid import Grid, seconds_text
 from khot.bench.reproduction import Ledger, Reproduction, Settings, mean_and_error
 from khot.bench.timing import Timing, compare
-from khot.data import load
 from khot.vision import NetworkConfig, count_flops, from_config
+from khot.vision.data import load
 from khot.vision.training import RunConfig, TrainSettings, train
 
 __all__ = ["REPRODUCTION", "operations"]

@@ -12,9 +12,9 @@ from torch import nn
 from khot.estimators import Estimator
 from khot.nn.sampled import SampledTopK
 from khot.relaxations import registry
-from khot.relaxations.arguments import check_temperature
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations._select import Order, check_order
 from khot.relaxations.facade import checked_options
-from khot.relaxations.selection import Order, check_order
 from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
 from khot.vision.tokens.huggingface_naming import describe_huggingface
 from khot.vision.tokens.reduction import TokenReduction
@@ -55,7 +55,7 @@ def reduce_tokens(
     - ``"straight_through"``: the same k tokens, each times 1 + y − stop(y), y the weights of ``relaxation``;
     - ``"soft"``, a relaxation with weights alone (``"sigmoid"``): all tokens stay, and log y is added to the
       attention logits of their keys, so that a token of weight 0 is as if it was not there;
-    - ``"soft"``, a relaxation with rows (``"successive_halving"``, ``"softrank"``): k blends of the tokens;
+    - ``"soft"``, a relaxation with rows (``"successive_halving"``, ``"soft_rank"``): k blends of the tokens;
     - ``"sampled"``: k tokens drawn by an estimator of :mod:`khot.estimators`, from any of its designs;
     - ``"merge"``: nothing is dropped, similar tokens are merged (also in ``eval()``).
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from khot.data import FolderImages, ImageTensors
+from khot.vision.data import FolderImages, ImageTensors
 from khot.vision.training.processes import Processes
 
 __all__ = ["evaluate"]

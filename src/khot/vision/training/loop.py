@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from khot.data import FolderImages, ImageTensors, load
 from khot.vision.checkpoints import save_network
+from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
 from khot.vision.training.evaluation import evaluate
 from khot.vision.training.processes import Processes, joined_processes
@@ -49,7 +49,7 @@ def train(
         config: the network and how to train it.
         output: the folder for all that is written.
         data: training and test images; by default those that ``config.training.data`` names.
-        data_dir: the data folder, see :func:`khot.data.load`.
+        data_dir: the data folder, see :func:`khot.vision.data.load`.
         device: where the network is; by default a GPU of this process if there is one, else the processor.
         report: told what is being done and which share is done.
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from khot.data import FolderImages, ImageTensors
 from khot.vision.config import NetworkConfig, preset
+from khot.vision.data import FolderImages, ImageTensors
 from khot.vision.training.settings import TrainSettings
 
 __all__ = ["RunConfig", "run_preset"]

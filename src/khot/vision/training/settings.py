@@ -16,7 +16,7 @@ class TrainSettings:
     """How a network is trained: AdamW, a warm-up, then half a cosine down to 0.
 
     Args:
-        data: a name or a folder for :func:`khot.data.load`.
+        data: a name or a folder for :func:`khot.vision.data.load`.
         epochs: how many.
         batch_size: of a step, over all processes.
         learning_rate: the highest.

@@ -1,0 +1,161 @@
+r"""Conditional Poisson sampling as a function of its natural parameters θ.
+
+    p(s) = exp(Σ_{i∈s} θᵢ − A),   A = log Σ_s exp Σ_{i∈s} θᵢ = log e_k(exp θ),   π = ∇A,   Cov = ∇²A.
+
+θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k), t = θ + c:
+then the sums are of order one whatever θ was. Units with |t| beyond `FAR` are certain or impossible to
+e⁻²⁰⁰, and are computed as if they were at ±FAR; ``log_prob`` still takes their own θ.
+"""
+
+# torch.func has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from khot.designs.exponential import _symmetric_scan, _symmetric_tree
+from khot.kernels.availability import is_plain
+from khot.relaxations import hard_topk, sigmoid_topk
+
+__all__ = [
+    "FAR",
+    "clamped",
+    "draw",
+    "inclusion",
+    "joint_from_mean",
+    "joint_inclusion",
+    "log_partition",
+    "log_weight",
+    "takes_scan",
+    "tilt",
+    "vjp",
+]
+
+FAR = 200.0
+_SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
+_POWERS = 4  # what is differentiated may be so several times; a draw is not
+_ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
+
+
+def tilt(theta: Tensor, k: int) -> Tensor:
+    """t = θ + c in float64, ±inf where a unit is surely drawn or never, with the gradient of θ."""
+    exact = theta.double()
+    fixed = exact.detach()
+    # The precision of the scores will do: any c near the threshold is as good.
+    y = sigmoid_topk(theta.detach(), k).double()
+    never, surely = fixed == -math.inf, fixed == math.inf
+    settled = ((~never).sum(-1, keepdim=True) <= k) | (surely.sum(-1, keepdim=True) >= k)
+    widest, at = (y * (1 - y)).max(-1, keepdim=True)
+    reference, start = fixed.gather(-1, at), torch.logit(y.gather(-1, at))
+    hard = widest < 1e-6
+    if not is_plain(hard) or bool(hard.any()):
+        # A row whose gates are all 0 or 1 but for rounding: the threshold is in the middle of its gap.
+        chosen = hard_topk(fixed, k) > 0
+        low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True)
+        high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True)
+        reference, start = torch.where(hard, low, reference), torch.where(hard, low / 2 - high / 2, start)
+    reference, start = torch.where(settled, 0.0, reference), torch.where(settled, 0.0, start)
+    t = (exact - reference) + start
+    return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
+
+
+def clamped(t: Tensor) -> Tensor:
+    """t within ±FAR, where what was beyond has no gradient."""
+    far = t.abs() > FAR
+    return torch.where(far, FAR * t.detach().sign(), torch.where(far, 0.0, t))
+
+
+def log_weight(t: Tensor, x: Tensor) -> Tensor:
+    """Σt over the units of the booleans x, −inf if they are impossible; beside `log_partition` of clamped t.
+
+    What is beyond FAR is in every likely set: it costs a set to be without it.
+    """
+    near, excess = t.clamp_max(FAR), (t - FAR).clamp_min(0)
+    terms = torch.where(x, near, -excess)
+    possible = terms > -math.inf
+    total = torch.where(possible, terms, 0.0).sum(-1)
+    return torch.where(possible.all(-1), total, -math.inf)
+
+
+def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
+    """log e_k(exp t) for clamped t; by the complement if that is smaller.
+
+    Args:
+        t: float64 (…, n).
+        k: the degree.
+        scan: whether to take the scan, if that has been found out already.
+    """
+    smaller, weights = _smaller(t, k)
+    scan = takes_scan(t, k) if scan is None else scan
+    value = (_symmetric_scan if scan else _symmetric_tree).log_polynomial(weights, smaller)
+    return value if smaller == k else t.sum(-1) + value
+
+
+def _smaller(t: Tensor, k: int) -> tuple[int, Tensor]:
+    """To draw k by t is to leave out n − k by −t: whichever is fewer."""
+    n = t.shape[-1]
+    return (k, t) if 2 * k <= n else (n - k, -t)
+
+
+def takes_scan(t: Tensor, k: int) -> bool:
+    """Whether the polynomials of t are computed by the scan; where values cannot be seen, they are not."""
+    smaller, weights = _smaller(t, k)
+    return _fits_scan(weights, smaller, _POWERS)
+
+
+def _fits_scan(t: Tensor, k: int, powers: int = 1) -> bool:
+    return k == 0 or (k <= _SCAN and _symmetric_scan.fits(t, k, powers))
+
+
+def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
+    """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
+    scan = takes_scan(t, k) if scan is None else scan
+    value, product = vjp(lambda s: log_partition(s, k, scan), t)
+    return product(torch.ones_like(value))[0]
+
+
+def vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
+    """Value and vector–Jacobian product; unlike torch.autograd.grad it can be nested under torch.func."""
+    return cast("tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]", torch.func.vjp(function, t))
+
+
+def joint_inclusion(t: Tensor, k: int) -> Tensor:
+    """P(xᵢ = xⱼ = 1), shape (…, n, n), with π on the diagonal."""
+    scan = takes_scan(t, k)
+    return joint_from_mean(lambda s: inclusion(s, k, scan), t, k)
+
+
+def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tensor:
+    """P(xᵢ = xⱼ = 1) = ∂πᵢ/∂tⱼ + πᵢπⱼ, for a mean π of a family that t tilts."""
+    n = t.shape[-1]
+    pi, product = vjp(mean, t)
+    directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
+    at_once = max(1, _ROWS_AT_ONCE // max(1, t.numel() * min(k + 1, _SCAN)))
+    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
+    joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
+    same = torch.eye(n, dtype=torch.bool, device=t.device)
+    return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0))
+
+
+def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+    """Increasing indices (*sample_shape, …, k) for t as `tilt` gives it."""
+    n = t.shape[-1]
+    shape = (*sample_shape, *t.shape[:-1])
+    if 2 * k > n:
+        others = draw(-t, n - k, sample_shape, generator)
+        x = torch.ones((*shape, n), dtype=torch.bool, device=t.device).scatter_(-1, others, False)
+        return x.nonzero()[:, -1].view(*shape, k)
+    if k == 0 or 0 in shape:
+        return torch.empty((*shape, k), dtype=torch.long, device=t.device)
+    t = clamped(t)
+    if _fits_scan(t, k):
+        return _symmetric_scan.sample(t, k, sample_shape, generator)
+    x = _symmetric_tree.sample_from_tree(_symmetric_tree.product_tree(t, k), k, sample_shape, generator)
+    return x.nonzero()[:, -1].view(*shape, k)

@@ -1,0 +1,188 @@
+"""Conditional Poisson sampling: independent draws, given that there are k of them.
+
+Among all designs with the same inclusion probabilities it has the largest entropy. It is the exponential
+family of k-hot vectors, with softmax as its case k = 1. References: Hájek (1964); Chen, Dempster & Liu
+(1994).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import register_kl  # pyright: ignore[reportUnknownVariableType]
+
+from khot.designs.base import KHotDistribution
+from khot.designs.exponential._natural_parameters import (
+    FAR,
+    clamped,
+    draw,
+    inclusion,
+    joint_inclusion,
+    log_partition,
+    log_weight,
+    tilt,
+)
+from khot.designs.exponential._weights_from_inclusion import weights_from_inclusion
+from khot.relaxations import hard_topk, straight_through
+
+__all__ = ["ConditionalPoisson", "KHotCategorical", "KHotCategoricalStraightThrough"]
+
+
+class ConditionalPoisson(KHotDistribution):
+    r"""The k-hot distribution of maximum entropy; also under the name ``KHotCategorical``.
+
+    .. math:: p(x) = \frac{\exp\langle\theta, x\rangle}{e_k(\exp\theta)}, \qquad
+        \pi = \nabla_\theta A, \qquad \operatorname{Cov} = \nabla^2_\theta A, \qquad
+        A = \log e_k(\exp\theta)
+
+    with the elementary symmetric polynomial e_k. Here ``logits`` are the natural parameters θ, so for k = 1
+    this is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With
+    ``probs`` the θ that has those inclusion probabilities is solved for, with an implicit gradient, which
+    takes a matrix of n × n; gradients in ``probs`` are defined up to a constant, since their sum is fixed.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, natural parameters; −inf is never drawn, +inf always.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = ConditionalPoisson(2, logits=torch.tensor([1.0, 0.0, 0.0]).log1p())
+        >>> design.log_prob(torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])).exp()
+        tensor([0.4000, 0.2000])
+        >>> design.mean
+        tensor([0.8000, 0.6000, 0.6000])
+
+    Reference: Chen, Dempster & Liu (1994), Weighted Finite Population Sampling to Maximize Entropy.
+    """
+
+    @functools.cached_property
+    def _tilted(self) -> Tensor:
+        """θ + c with Σσ(θ + c) = k, in float64."""
+        with torch.enable_grad():
+            k = int(self.k)
+            if k in (0, self.n):
+                certain = math.inf if k else -math.inf
+                return torch.full_like(self._parameter, certain, dtype=torch.float64)
+            given = "logits" in self.__dict__
+            return tilt(self.logits if given else weights_from_inclusion(self._inclusion, k), k)
+
+    def _from_logits(self) -> Tensor:
+        t = self._tilted
+        return torch.where(t.isinf(), (t > 0).to(t.dtype), inclusion(clamped(t), int(self.k)))
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        return draw(self._tilted.detach(), int(self.k), sample_shape, generator)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """⟨θ, x⟩ − log e_k(exp θ).
+
+        Args:
+            value: zeros and ones, shape broadcastable to (…, n).
+        """
+        x = self._checked_value(value)
+        t, k = self._tilted, int(self.k)
+        total = log_weight(t, x) - log_partition(clamped(t), k)
+        possible = (total > -math.inf) & (x.sum(-1) == k)
+        # Rounding may leave the probability of a sure set a hair above 1.
+        return torch.where(possible, total.clamp_max(0), -math.inf).to(self._dtype)
+
+    def entropy(self) -> Tensor:
+        """A − ⟨θ, π⟩."""
+        t = clamped(self._tilted)
+        pi = inclusion(t, int(self.k))
+        return (log_partition(t, int(self.k)) - (t * pi).sum(-1)).clamp_min(0).to(self._dtype)
+
+    @property
+    def joint_inclusion(self) -> Tensor:
+        """From the Hessian of A."""
+        return joint_inclusion(clamped(self._tilted), int(self.k)).to(self._dtype)
+
+    @property
+    def mode(self) -> Tensor:
+        """The k largest θ."""
+        return hard_topk(self._tilted.detach(), int(self.k)).to(self._dtype)
+
+    @property
+    def natural_parameters(self) -> Tensor:
+        """θ; from ``probs`` up to a constant, so that σ(θ) sums to k."""
+        return self.logits if "logits" in self.__dict__ else self._tilted.to(self._dtype)
+
+    @property
+    def log_normalizer(self) -> Tensor:
+        """A = log e_k(exp θ) at the ``natural_parameters``; +inf if a unit is certain by θ = +inf."""
+        theta = self.natural_parameters.double()
+        t, k = self._tilted, int(self.k)
+        if k == 0:
+            return theta.sum(-1).nan_to_num(0, 0, 0).to(self._dtype) * 0
+        mode = hard_topk(t.detach(), k) > 0
+        # A = ⟨θ, x⟩ − log p(x) at the mode, which has a finite ⟨θ, x⟩ if any set has.
+        return (torch.where(mode, theta, 0.0).sum(-1) - self.log_prob(mode.double()).double()).to(self._dtype)
+
+
+KHotCategorical = ConditionalPoisson
+
+
+class KHotCategoricalStraightThrough(ConditionalPoisson):
+    r"""``KHotCategorical`` whose samples carry the gradient of π.
+
+    .. math:: x + \pi - \mathrm{stop}(\pi)
+
+    The values are the k-hot samples; the gradient is that of the mean, a first-order approximation of the
+    true gradient of an expectation, exact for functions that are linear in x.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, natural parameters.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> logits = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
+        >>> x = KHotCategoricalStraightThrough(2, logits=logits).rsample()
+        >>> x.sum().item(), x.requires_grad
+        (2.0, True)
+
+    Reference: Bengio, Léonard & Courville (2013), arXiv:1308.3432.
+    """
+
+    has_rsample = True
+
+    def rsample(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Samples with the gradient of ``mean``.
+
+        Args:
+            sample_shape: how many, as a shape.
+            generator: where the randomness comes from; by default torch's own.
+        """
+        x = self.sample(sample_shape, generator)
+        return straight_through(self.mean.expand(x.shape), x)
+
+
+@register_kl(ConditionalPoisson, ConditionalPoisson)
+def _kl(p: ConditionalPoisson, q: ConditionalPoisson) -> Tensor:  # pyright: ignore[reportUnusedFunction]
+    """⟨θ_p − θ_q, π_p⟩ − A_p + A_q; +inf where p draws what q cannot."""
+    if p.k != q.k or p.n != q.n:
+        raise ValueError(
+            f"kl_divergence: p and q must have one k and n, got k = {p.k}, {q.k}, n = {p.n}, {q.n}"
+        )
+    k = int(p.k)
+    tp, tq = p._tilted, q._tilted  # pyright: ignore[reportPrivateUsage]
+    near = clamped(tp)
+    pi = inclusion(near, k)
+    sure_p, never_p = tp == math.inf, tp == -math.inf
+    # Σ_s t_q as log_prob has it: what is beyond FAR costs a set to be without it.
+    within, without = tq.clamp_max(FAR), (tq - FAR).clamp_min(0)
+    impossible = ((tq == -math.inf) & ~never_p) | ((tq == math.inf) & ~sure_p)
+    terms = pi * torch.where(tq == -math.inf, 0.0, within) - (1 - pi) * torch.where(
+        tq == math.inf, 0.0, without
+    )
+    cross = terms.sum(-1) - log_partition(clamped(tq), k)
+    own = (pi * near).sum(-1) - log_partition(near, k)
+    kl = torch.where(impossible.any(-1), math.inf, (own - cross).clamp_min(0))
+    return kl.to(p.mean.dtype)

@@ -1,0 +1,1 @@
+"""Order sampling: the k units that come first in a random order."""

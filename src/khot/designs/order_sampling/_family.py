@@ -1,0 +1,123 @@
+r"""Order sampling: each unit has a random key, and the k largest keys win.
+
+The key is a score plus noise. To draw takes one top-k, whatever n. But the inclusion probabilities are not
+what the scores were made from, only near it. The probability of a set is an integral over the place z of the
+threshold: all keys of the set above z, and the largest of the others at z. Its integrand is smooth and falls
+off exponentially on both sides, where the trapezoidal rule converges geometrically.
+"""
+
+# Tensor.split has no types.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+from khot.kernels.availability import is_plain
+from khot.relaxations._recomputed import recomputed
+
+__all__ = ["OrderSampling", "integral", "largest_keys", "nodes_around"]
+
+# Entries that are in memory at a time.
+_AT_ONCE = 1 << 22
+_DEPTH = 40.0  # e⁻⁴⁰ is beyond float64
+_NODES_UNSEEN = 1024  # where values must not be looked at
+
+
+class OrderSampling(KHotDistribution):
+    """The base of designs whose inclusion probabilities only approximate ``probs``."""
+
+    exact_inclusion: ClassVar[bool] = False
+
+    @property
+    def true_inclusion(self) -> Tensor:
+        """P(xᵢ = 1) as it is, by quadrature; ``probs`` is what was asked for."""
+        return self._true_inclusion.to(self._dtype)
+
+    @property
+    def _true_inclusion(self) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Tensor:
+        """``true_inclusion``."""
+        return self.true_inclusion
+
+    @property
+    def variance(self) -> Tensor:
+        """π(1 − π) for the true inclusion probabilities π."""
+        return (self._true_inclusion * (1 - self._true_inclusion)).to(self._dtype)
+
+    def _no_closed_form(self) -> str:
+        return "has no closed form for this design; estimate it from draws, or take ConditionalPoisson"
+
+
+def largest_keys(
+    scores: Tensor, k: int, sample_shape: torch.Size, noise: Callable[[torch.Size], Tensor]
+) -> Tensor:
+    """Increasing indices (*sample_shape, …, k) of the k largest scores + noise."""
+    n = scores.shape[-1]
+    rows = scores.reshape(-1, n)
+    row = torch.arange(len(rows), device=rows.device).repeat(sample_shape.numel())
+    drawn = torch.empty((len(row), k), dtype=torch.long, device=rows.device)
+    rows_at_once = max(1, _AT_ONCE // n)
+    for start in range(0, len(row), rows_at_once):
+        part = rows[row[start : start + rows_at_once]]
+        keys = part + noise(part.shape)
+        drawn[start : start + len(part)] = keys.topk(k, sorted=False).indices.sort(-1).values
+    return drawn.view(*sample_shape, *scores.shape[:-1], k)
+
+
+def nodes_around(
+    log_density: Callable[[Tensor], Tensor], peak: Tensor, reach: float, finest: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Nodes (…, N) of the trapezoidal rule and their distance (…, 1), as far as a density matters.
+
+    Args:
+        log_density: from (…, 1) to (…, 1), rising before the peak and falling after it.
+        peak: about where it is largest, (…, 1).
+        reach: how far from the peak it surely is e⁻⁴⁰ of its largest value.
+        finest: the largest distance of nodes that will do, (…, 1).
+    """
+    with torch.no_grad():
+        lowest = log_density(peak) - _DEPTH
+        ends: list[Tensor] = []
+        for sign in (-1, 1):
+            inside, outside = torch.zeros_like(peak), torch.full_like(peak, reach)
+            for _ in range(16):
+                middle = (inside + outside) / 2
+                matters = log_density(peak + sign * middle) > lowest
+                inside, outside = torch.where(matters, middle, inside), torch.where(matters, outside, middle)
+            ends.append(peak + sign * outside)
+        width = ends[1] - ends[0]
+        seen = is_plain(width) and width.numel() > 0
+        count = math.ceil(float((width / finest).max())) if seen else _NODES_UNSEEN
+        steps = torch.arange(count + 1, dtype=peak.dtype, device=peak.device)
+        return ends[0] + width * (steps / count), width / count
+
+
+def integral(
+    function: Callable[[Tensor], Tensor], nodes: Tensor, entries: int, *, transforms: bool = False
+) -> Tensor:
+    """The sum of ``function`` over parts of the nodes, so that memory is bounded.
+
+    Args:
+        function: from nodes (…, M) to the sum of the integrand over them, any shape.
+        nodes: (…, N).
+        entries: how many entries ``function`` keeps for each node.
+        transforms: whether ``function`` takes derivatives by torch.func itself; then what it keeps for the
+            backward pass cannot be computed again.
+    """
+    parts = nodes.split(max(1, _AT_ONCE // max(1, entries)), dim=-1)
+    if len(parts) == 1:
+        return function(nodes)
+    total = torch.zeros((), dtype=nodes.dtype, device=nodes.device)
+    for part in parts:
+        total = total + (function(part) if transforms else recomputed(function, part))
+    return total

@@ -1,0 +1,42 @@
+"""Sequential pivotal sampling in random order: the same inclusion probabilities, less trace of the order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.designs._arguments import normalised
+from khot.designs._random_order import RandomOrder
+from khot.designs.pivotal.sequential_pivotal import draw_chain, pivotal_chain
+
+__all__ = ["RandomPivotal"]
+
+
+class RandomPivotal(RandomOrder):
+    r"""Sequential pivotal sampling after a random permutation, a fresh one for each draw.
+
+    .. math:: P(x_i = 1) = \pi_i \text{ exactly}
+
+    Close to the maximum of entropy. Log-probability, entropy and joint inclusion are sums over n! orders and
+    are not given; given an order, they are those of ``SequentialPivotal(k, probs[..., order])``. R:
+    ``UPrandompivotal``.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = RandomPivotal(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))
+        >>> x = design.sample((1000,), generator=torch.Generator().manual_seed(0))
+        >>> x.sum(-1).unique(), (x.mean(0) - design.mean).abs().max() < 0.05
+        (tensor([2.]), tensor(True))
+
+    Reference: Deville & Tillé (1998).
+    """
+
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        chain = pivotal_chain(normalised(rows, self.k).gather(-1, order), int(self.k))
+        u = torch.rand(rows.shape, dtype=torch.float64, device=rows.device, generator=generator)
+        return torch.zeros_like(rows).scatter_(-1, order, draw_chain(chain, u).to(rows.dtype))

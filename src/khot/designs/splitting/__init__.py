@@ -1,0 +1,1 @@
+"""Splitting designs: units are drawn or struck off one after the other."""

@@ -1,0 +1,158 @@
+r"""Tillé's elimination: from all n units one is struck off at a time, until k are left.
+
+When m + 1 units are left and one more goes, unit i goes with probability :math:`v_m(i) = 1 - a_m(i) /
+a_{m+1}(i)`, where :math:`a_m = \min(1, c_m \pi)` are inclusion probabilities for m units. With units in
+increasing order of π, at step t = n − 1 − m
+
+- a unit is safe while :math:`a_m = 1`,
+- at the step τ at which it is *released* it goes with probability :math:`q = 1 - c_\tau \pi`,
+- from then on it is in the pool, all of which go with one probability :math:`w_t = 1 - c_t / c_{t-1}`.
+
+Which of the pool went before does not matter, only how many did, and that is t minus the number that is known
+to have been released. So the probability of a set is a product over steps, pairs are products that telescope,
+and a draw is a shuffle in place (Fisher & Yates) whose places are all known in advance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.designs._proportional import held_from
+
+__all__ = ["Elimination", "elimination", "joint_of_kept", "log_prob_of_kept", "strike_off"]
+
+_AT_ONCE = 1 << 22  # entries of units in memory at a time
+
+
+class Elimination(NamedTuple):
+    """Units in increasing order of π, shape (…, n), and the T = n − k steps, shape (…, T).
+
+    ``order`` sorts the units, ``pi``, ``release`` (T if never) and ``q`` are theirs in that order; ``c`` and
+    ``w`` belong to steps, and ``released`` counts the units released up to and with a step.
+    """
+
+    order: Tensor
+    pi: Tensor
+    release: Tensor
+    q: Tensor
+    c: Tensor
+    w: Tensor
+    released: Tensor
+
+
+def elimination(inclusion: Tensor, k: int) -> Elimination:
+    """The steps for float64 probabilities (…, n) with sum k."""
+    n = inclusion.shape[-1]
+    steps = n - k
+    pi, order = inclusion.sort(-1)
+    bound, sums = held_from(pi)
+    place = torch.arange(n, device=pi.device)
+    impossible = (pi <= 0).sum(-1, keepdim=True)
+    release = torch.maximum((n - bound.ceil()).clamp(-1, steps - 1).long(), impossible)
+    # What cannot be drawn goes in the first steps, one by one; what is certain never does.
+    release = torch.where(pi <= 0, place, torch.where(pi >= 1, steps, release))
+    step = torch.arange(steps, device=pi.device).expand(*pi.shape[:-1], steps).contiguous()
+    released = torch.searchsorted(release.contiguous(), step, right=True)
+    total = sums.gather(-1, (released - 1).clamp_min(0))
+    c = torch.where(total > 0, (released - 1 - step) / torch.where(total > 0, total, 1.0), 0.0)
+    before = torch.nn.functional.pad(c, (1, 0))[..., :-1]
+    w = torch.where(before > 0, 1 - c / torch.where(before > 0, before, 1.0), 0.0).clamp(0, 1)
+    at_release = torch.nn.functional.pad(c, (0, 1)).gather(-1, release)
+    q = torch.where(pi >= 1, 0.0, (1 - at_release * pi).clamp(0, 1))
+    return Elimination(order, pi, release, q, c, w, released)
+
+
+def strike_off(plan: Elimination, samples: int, generator: torch.Generator | None, *, kept: bool) -> Tensor:
+    """Increasing indices (samples, …, k) of the units that are left, or (samples, …, n − k) of the others."""
+    n, steps = plan.pi.shape[-1], plan.c.shape[-1]
+    at_once = max(1, _AT_ONCE // max(1, plan.pi.numel()))
+    parts = [
+        _strike_off(plan, min(at_once, samples - first), generator, kept=kept)
+        for first in range(0, samples, at_once)
+    ]
+    empty = plan.order.new_empty(0, *plan.order.shape[:-1], n - steps if kept else steps)
+    return torch.cat(parts) if parts else empty
+
+
+def _strike_off(plan: Elimination, samples: int, generator: torch.Generator | None, *, kept: bool) -> Tensor:
+    n, steps = plan.pi.shape[-1], plan.c.shape[-1]
+    batch = plan.pi.shape[:-1]
+    rows = batch.numel()
+    slots = _slots(plan, samples, generator)
+    units = torch.arange(n, device=slots.device).repeat(rows, samples, 1)
+    for t in range(steps):
+        slot, now = slots[..., t : t + 1], units[..., t : t + 1].clone()
+        units[..., t : t + 1] = units.gather(-1, slot)
+        units.scatter_(-1, slot, now)
+    chosen = units[..., steps:] if kept else units[..., :steps]
+    order = plan.order.reshape(rows, 1, n).expand(rows, samples, n)
+    indices = order.gather(-1, chosen).sort(-1).values
+    return indices.transpose(0, 1).reshape(samples, *batch, indices.shape[-1])
+
+
+def _slots(plan: Elimination, samples: int, generator: torch.Generator | None) -> Tensor:
+    """Where the unit that goes at each step stands, (rows, samples, T): beyond the t that went before."""
+    n, steps = plan.pi.shape[-1], plan.c.shape[-1]
+    rows = plan.pi.shape[:-1].numel()
+    step = torch.arange(steps, device=plan.pi.device)
+    released = plan.released.view(rows, 1, steps)
+    before = torch.nn.functional.pad(released, (1, 0))[..., :-1]
+    sums = plan.q.view(rows, 1, n).cumsum(-1)
+    upto = torch.nn.functional.pad(sums, (1, 0))
+    first = upto.gather(-1, before)
+    new = upto.gather(-1, released) - first
+    w = plan.w.view(rows, 1, steps)
+    pool = w * (before - step)
+    u = torch.rand((rows, samples, steps), dtype=torch.float64, device=w.device, generator=generator)
+    v = u * (pool + new)
+    in_pool = step + torch.where(w > 0, v / torch.where(w > 0, w, 1.0), 0.0).long()
+    target = (first + v - pool).reshape(rows, samples * steps)
+    among_new = torch.searchsorted(sums.squeeze(1), target, right=True).view(rows, samples, steps)
+    return torch.where(
+        v < pool, torch.minimum(in_pool, before - 1), torch.clamp(among_new, min=before, max=released - 1)
+    )
+
+
+def log_prob_of_kept(plan: Elimination, kept: Tensor) -> Tensor:
+    """log P(the booleans ``kept`` (*sample, …, n), k in each row, are left), in float64."""
+    steps = plan.c.shape[-1]
+    gone = ~kept.gather(-1, plan.order.expand(kept.shape))
+    release = plan.release.expand(kept.shape)
+    zeros = torch.zeros((*kept.shape[:-1], steps + 1), dtype=torch.float64, device=kept.device)
+    new = zeros.scatter_add(-1, release, torch.where(gone, plan.q, 0.0))
+    count = zeros.scatter_add(-1, release, gone.double())
+    pool = count.cumsum(-1) - count - torch.arange(steps + 1, device=kept.device)
+    chance = new[..., :-1] + plan.w * pool[..., :-1].clamp_min(0)
+    possible = (chance > 0).all(-1) & (count[..., -1] == 0)
+    total = torch.where(chance > 0, chance, 1.0).log().sum(-1)
+    return torch.where(possible, total.clamp_max(0), -math.inf)
+
+
+def joint_of_kept(plan: Elimination) -> Tensor:
+    """P(both units are left), (…, n, n) in the order of the units."""
+    n, steps = plan.pi.shape[-1], plan.c.shape[-1]
+    certain = plan.release == steps
+    at = plan.release.clamp_max(max(0, steps - 1))
+    # Both survive all steps after t with probability Π (1 − 2w).
+    after = (1 - 2 * plan.w).clamp_min(0).flip(-1).cumprod(-1).flip(-1)
+    after = torch.nn.functional.pad(after, (0, 1), value=1.0)[..., 1:]
+    c, ones = plan.c, torch.ones_like(plan.pi)
+    if steps == 0:
+        return torch.ones_like(plan.pi.unsqueeze(-1) * ones.unsqueeze(-2))
+    before = torch.nn.functional.pad(c, (1, 0))[..., :-1]
+    later = torch.where(
+        certain, ones, (c.gather(-1, at) - before.gather(-1, at) * plan.q) * after.gather(-1, at)
+    )
+    pi_i, pi_j = plan.pi.unsqueeze(-1), plan.pi.unsqueeze(-2)
+    together = (c.gather(-1, at).unsqueeze(-1) * (pi_i + pi_j) - 1) * after.gather(-1, at).unsqueeze(-1)
+    same_step = (plan.release.unsqueeze(-1) == plan.release.unsqueeze(-2)) & ~certain.unsqueeze(-1)
+    joint = torch.where(same_step, together, pi_i * later.unsqueeze(-2))
+    joint = torch.where(plan.release.unsqueeze(-1) > plan.release.unsqueeze(-2), joint.mT, joint).clamp_min(0)
+    joint = torch.where(torch.eye(n, dtype=torch.bool, device=joint.device), pi_i, joint)
+    back = plan.order.argsort(-1)
+    rows = joint.gather(-2, back.unsqueeze(-1).expand(joint.shape))
+    return rows.gather(-1, back.unsqueeze(-2).expand(joint.shape))

@@ -1,0 +1,67 @@
+"""Midzuno's method, in the form that has any inclusion probabilities: what Tillé's elimination strikes off.
+
+Cost of a draw: a sort and k steps of O(1), vectorised over draws.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.designs.base import KHotDistribution
+from khot.designs.splitting._elimination import elimination, joint_of_kept, log_prob_of_kept, strike_off
+
+__all__ = ["Midzuno"]
+
+
+class Midzuno(KHotDistribution):
+    r"""The k units that elimination with probabilities 1 − π would leave out.
+
+    .. math:: x = 1 - \text{Tillé}(n - k,\ 1 - \pi), \qquad
+        \pi_{ij} = \pi_i + \pi_j - 1 + \pi_{ij}^{\text{Tillé}}(1 - \pi)
+
+    Midzuno's own method takes one unit with unequal probabilities and the rest by simple random sampling,
+    which only has inclusion probabilities of at least (k − 1)/(n − 1); this is the same law where all are,
+    and has exactly π where they are not. A draw takes k steps. R: ``UPmidzuno``, ``UPmidzunopi2``.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = Midzuno(2, probs=torch.tensor([0.7, 0.5, 0.4, 0.4]))
+        >>> first = torch.tensor([0.55, 0.25, 0.10, 0.10])  # (π − 1/3)·3/2: one unit by these, one at random
+        >>> design.joint_inclusion[0, 1:], (first[0] + first[1:]) / 3
+        (tensor([0.2667, 0.2167, 0.2167]), tensor([0.2667, 0.2167, 0.2167]))
+
+    Reference: Midzuno (1952), On the Sampling System with Probability Proportionate to Sum of Size; Deville &
+    Tillé (1998).
+    """
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        plan = elimination(1 - self._inclusion.detach(), self.n - int(self.k))
+        indices = strike_off(plan, sample_shape.numel(), generator, kept=False)
+        return indices.view(*sample_shape, *self.batch_shape, int(self.k))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """That of the complement under elimination.
+
+        Args:
+            value: zeros and ones, shape broadcastable to (…, n).
+        """
+        x = self._checked_value(value)
+        total = log_prob_of_kept(elimination(1 - self._inclusion, self.n - int(self.k)), ~x)
+        return torch.where(x.sum(-1) == self.k, total, -torch.inf).to(self._dtype)
+
+    @property
+    def joint_inclusion(self) -> Tensor:
+        """From that of the complement."""
+        out = 1 - self._inclusion
+        joint = joint_of_kept(elimination(out, self.n - int(self.k)))
+        joint = (1 - out.unsqueeze(-1) - out.unsqueeze(-2) + joint).clamp_min(0)
+        return joint.to(self._dtype)
+
+    def _no_closed_form(self) -> str:
+        return "has no closed form for this design; use log_prob over enumerate_support, or over samples"

@@ -1,0 +1,1 @@
+"""Systematic designs: one scan with a random start."""

@@ -1,0 +1,45 @@
+"""Systematic sampling in random order: the same inclusion probabilities, without the traces of the order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.designs._arguments import normalised
+from khot.designs._random_order import RandomOrder
+from khot.designs.systematic.systematic import systematic_indices
+from khot.kernels import cpu
+
+__all__ = ["RandomSystematic"]
+
+
+class RandomSystematic(RandomOrder):
+    r"""Systematic sampling after a random permutation, a fresh one for each draw.
+
+    .. math:: P(x_i = 1) = \pi_i \text{ exactly}
+
+    Log-probability, entropy and joint inclusion are sums over n! orders and are not given. Given an order,
+    they are those of ``Systematic(k, probs[..., order])``.
+
+    Args:
+        k: how many units are drawn.
+        probs: inclusion probabilities, shape (…, n), with sum k.
+        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        validate_args: whether to check values; by default yes, but for code that is compiled.
+
+    Example:
+        >>> design = RandomSystematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))
+        >>> x = design.sample((1000,), generator=torch.Generator().manual_seed(0))
+        >>> x.sum(-1).unique(), (x.mean(0) - design.mean).abs().max() < 0.05
+        (tensor([2.]), tensor(True))
+
+    Reference: Goodman & Kish (1950); Madow (1949).
+    """
+
+    def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
+        u = torch.rand((1, len(rows)), dtype=torch.float64, device=rows.device, generator=generator)
+        if cpu.usable(rows):
+            return cpu.systematic(rows, int(self.k), u, order.unsqueeze(0)).squeeze(0)
+        shuffled = normalised(rows, self.k).gather(-1, order)
+        places = systematic_indices(shuffled, int(self.k), u.squeeze(0).unsqueeze(-1))
+        return torch.zeros_like(rows).scatter_(-1, order.gather(-1, places), 1.0)

@@ -1,0 +1,214 @@
+"""Operators with a row for every rank: what softsort, neuralsort and sorting networks share.
+
+A row is a distribution over the entries, row r for 'the r-th best'; the weights are the sum of k rows. Here
+arguments are checked, entries that need no relaxation are settled, and the rest is brought to one form:
+scores in units of the temperature, relative to the k-th largest of their row, all finite.
+
+Entries at +inf are the best: s of them share the rows 1 … s, and row r > s is row r − s of the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    budget,
+    check_temperature,
+    compute_dtype,
+    divided,
+    per_row,
+    position,
+    within_range,
+    without_overflow,
+)
+from khot.relaxations._recomputed import recomputed
+from khot.relaxations._settled import settle
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.straight_through import straight_through
+
+__all__ = [
+    "LogitsOf",
+    "OpenProblem",
+    "RowsOf",
+    "WeightsOf",
+    "open_problem",
+    "rows_of",
+    "softmax_rows",
+    "topk_matrix",
+    "topk_weights",
+    "weights_of",
+]
+
+WeightsOf = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1) and its maximum."""
+
+RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist
+may give anything finite."""
+
+LogitsOf = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+"""Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
+
+Normalised = Callable[[Tensor, Tensor], Tensor]
+"""Rows (…, m, n) of logits (…, m, n), over the entries that are allowed (…, n)."""
+
+_BLOCK = 1 << 22  # logits of a row of scores at a time
+
+
+def topk_weights(
+    name: str,
+    weights_of: WeightsOf,
+    x: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+    hard: bool,
+    *,
+    dtype: torch.dtype | None = None,
+    anchored: bool = True,
+) -> Tensor:
+    """The weights of the operator called ``name``.
+
+    ``dtype`` is that of computation, if not the usual one; scores that are not ``anchored`` keep their zero.
+    """
+    last = position(name, x, dim)
+    k_rows = budget(name, x, k, last, integer=True)
+    rows, tau = _in_rows(name, x, temperature, last, mask, dtype)
+    settled, fixed, _, k_left, _ = settle(rows, k_rows)
+    most = x.shape[last] if isinstance(k, Tensor) else int(k)
+    open_entries = ~settled
+    soft = weights_of(_scaled(rows, tau, open_entries, most, anchored), open_entries, k_left, most)
+    y = torch.where(settled, fixed, soft).to(x.dtype).movedim(-1, last)
+    return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
+
+
+def topk_matrix(
+    name: str,
+    rows_of: RowsOf,
+    x: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+    *,
+    dtype: torch.dtype | None = None,
+    anchored: bool = True,
+    first: int = 1,
+) -> Tensor:
+    """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0."""
+    last = position(name, x, dim)
+    budget(name, x, k, last, integer=True)
+    rows, tau = _in_rows(name, x, temperature, last, mask, dtype)
+    surely, excluded = rows == math.inf, rows == -math.inf
+    n_surely = surely.sum(-1, keepdim=True)
+    n_allowed = x.shape[last] - excluded.sum(-1, keepdim=True)
+    finite = ~(surely | excluded)
+    row = torch.arange(first, int(k) + 1, device=x.device)
+    matrix = rows_of(_scaled(rows, tau, finite, int(k), anchored), finite, row - n_surely)
+    shared = (surely / n_surely.clamp_min(1)).to(matrix.dtype).unsqueeze(-2)
+    matrix = torch.where((row <= n_surely).unsqueeze(-1), shared, matrix)
+    return torch.where((row <= n_allowed).unsqueeze(-1), matrix, 0).to(x.dtype)
+
+
+def softmax_rows(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Over the allowed entries; over all, for want of a number, where there are none."""
+    excluded = ~allowed & allowed.any(-1, keepdim=True)
+    return torch.softmax(logits.masked_fill(excluded.unsqueeze(-2), -math.inf), -1)
+
+
+class OpenProblem(NamedTuple):
+    """A checked problem whose selected dimension is last; shapes (…, n), and (…, 1) for the number.
+
+    ``z`` are the scores in units of the temperature where they are ``finite``; ``n_surely`` is how many are
+    at +inf. Where ``settled``, the weight is ``fixed``.
+    """
+
+    z: Tensor
+    finite: Tensor
+    n_surely: Tensor
+    settled: Tensor
+    fixed: Tensor
+
+
+def open_problem(
+    name: str, x: Tensor, k: int, temperature: Number | Tensor, mask: Tensor | None, *, anchored: bool = True
+) -> OpenProblem:
+    """For an operator that selects by itself, along the last dimension."""
+    last = position(name, x, -1)
+    k_rows = budget(name, x, k, last, integer=True)
+    rows, tau = _in_rows(name, x, temperature, last, mask, None)
+    settled, fixed, _, _, _ = settle(rows, k_rows)
+    surely = rows == math.inf
+    finite = ~(surely | (rows == -math.inf))
+    z = _scaled(rows, tau, finite, int(k), anchored)
+    return OpenProblem(z, finite, surely.sum(-1, keepdim=True), settled, fixed)
+
+
+def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> WeightsOf:
+    """The sum of normalised rows, a block of rows at a time: the matrix is never whole in memory."""
+
+    def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
+        logits = logits_of(z, allowed)
+
+        def block(begin: int, end: int) -> Tensor:
+            ranks = torch.arange(begin + 1, end + 1, device=z.device)
+            rows = normalised(logits(ranks), allowed)
+            return torch.where((ranks <= k).unsqueeze(-1), rows, 0).sum(-2)
+
+        size = max(1, _BLOCK // max(z.shape[-1], 1))
+        if most <= size:
+            return block(0, most)
+        total = torch.zeros_like(z)
+        for begin in range(0, most, size):
+            total = total + recomputed(block, begin, min(begin + size, most))
+        return total
+
+    return weights
+
+
+def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsOf:
+    """Normalised rows."""
+
+    def rows(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
+        return normalised(logits_of(z, allowed)(ranks), allowed)
+
+    return rows
+
+
+def _in_rows(
+    name: str,
+    x: Tensor,
+    temperature: Number | Tensor,
+    last: int,
+    mask: Tensor | None,
+    dtype: torch.dtype | None,
+) -> tuple[Tensor, Tensor]:
+    """Scores (…, n) and temperatures (…, 1)."""
+    check_temperature(name, temperature)
+    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
+    rows = allowed_scores(name, x, mask).to(dtype or compute_dtype(x)).movedim(last, -1)
+    return rows, tau.to(rows.dtype)
+
+
+def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int, anchored: bool) -> Tensor:
+    """(x − a)/τ of the entries in ``part``, 0 elsewhere, with a one of the scores around which it is decided.
+
+    Relative to it these keep their digits beside scores of any size. A difference of two does not overflow.
+    """
+    if rows.shape[-1] == 0:
+        return rows
+    tau = without_overflow(tau, rows)
+    if not anchored:
+        return divided(torch.where(part, rows, 0), tau)
+    best = hard_topk(torch.where(part, rows, -math.inf).detach(), max(k, 1)) > 0
+    anchor = torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)
+    halves = torch.where(part, rows / 2 - torch.where(anchor == math.inf, 0, anchor) / 2, 0)
+    return divided(halves, tau / 2)

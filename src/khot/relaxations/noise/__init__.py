@@ -1,0 +1,1 @@
+"""Random operators: hard selections under noise, averaged or relaxed."""

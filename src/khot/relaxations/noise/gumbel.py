@@ -1,0 +1,109 @@
+"""Gumbel top-k: a sample of k entries without replacement, relaxed.
+
+The k largest of x + G, with independent Gumbel noise G, are k draws in turn without replacement, each with
+the probabilities softmax(x) of what is left (Plackett–Luce).
+
+The relaxed sample is sigmoid top-k of x + G at the temperature τ. Its derivative, at the noise that was
+drawn, is the backward pass; also that of the exact sample, which ``hard=True`` gives, by straight-through.
+As τ → 0 the relaxed sample becomes the exact one, not the top-k of x. Cost: noise, and that of sigmoid
+top-k. References: Kool, van Hoof & Welling (2019) for the sample. Relaxed as the Gumbel-softmax is, with
+sigmoid top-k in the place of softmax.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    budget,
+    check_temperature,
+    compute_dtype,
+    position,
+)
+from khot.relaxations._noise import gumbel
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import Relaxation, register
+from khot.relaxations.straight_through import straight_through
+from khot.relaxations.threshold._family import gated_topk
+from khot.relaxations.threshold._gates import LOGISTIC
+
+__all__ = ["gumbel_topk"]
+
+
+def gumbel_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Draw ``k`` entries of ``x`` along ``dim`` without replacement, with a gradient.
+
+    .. math:: y_i = \sigma\big((x_i + G_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
+
+    with independent standard Gumbel variables G: sigmoid top-k of noisy scores.
+
+    With ``hard=True`` the value is the exact sample: the first entry is drawn with probabilities softmax(x),
+    each further one likewise from those that are left. The probability that an entry is among them is *not*
+    k·softmax(x), unless k = 1.
+
+    Args:
+        x: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
+            them, k at random).
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, of the relaxation, not of the noise; a number or a tensor like ``k``. To draw from a
+            tempered distribution divide ``x``.
+        generator: where the noise comes from; by default torch's own.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: the exact sample forward, the relaxed one's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0, 0.0])
+        >>> y = gumbel_topk(x, 2, hard=True, generator=torch.Generator().manual_seed(0))
+        >>> sorted(y.tolist())
+        [0.0, 0.0, 1.0, 1.0]
+
+    Reference: Kool, van Hoof & Welling (2019), Stochastic Beams and Where to Find Them.
+    """
+    name = "gumbel_topk"
+    last = position(name, x, dim)
+    if isinstance(k, Tensor):
+        k = budget(name, x, k, last, integer=True).squeeze(-1)
+    else:
+        budget(name, x, k, last, integer=True)
+    check_temperature(name, temperature)
+    rows = allowed_scores(name, x, mask).movedim(last, -1)
+    noise = gumbel(tuple(rows.shape), rows.device, generator).to(compute_dtype(x))
+    perturbed = rows.to(noise.dtype) + noise
+    y = gated_topk(name, LOGISTIC, perturbed.movedim(-1, last), k, temperature, last, None, False).to(x.dtype)
+    if not hard:
+        return y
+    # Among more than k entries at +inf it is the noise that decides.
+    surely = rows == math.inf
+    crowded = surely.sum(-1, keepdim=True) > (k.unsqueeze(-1) if isinstance(k, Tensor) else k)
+    among = torch.where(surely, noise, -math.inf)
+    sample = hard_topk(torch.where(crowded, among, perturbed.detach()), k)
+    return straight_through(y, sample.to(x.dtype).movedim(-1, last))
+
+
+SPEC = register(
+    Relaxation(
+        name="gumbel",
+        weights=gumbel_topk,
+        stochastic=True,
+        max_n=1_000_000,
+        reference="Kool, van Hoof & Welling (2019)",
+    )
+)

@@ -1,0 +1,182 @@
+"""Perturbed top-k: the mean of hard selections of noisy scores.
+
+    y = E[h(x + τZ)],     h the hard top-k,     estimated by the mean over S samples.
+
+h has no derivative, its mean has one. With normal noise
+
+    J = ∂y/∂x = E[h(x + τZ) Zᵀ]/τ,
+
+and with other noise −∇log p(Z) takes the place of Z in the second factor: 1 − e^{−Z} for Gumbel noise. J is
+the Hessian of the convex function E[max_h ⟨x + τZ, h⟩], so it is symmetric, and Jᵀg = Jg is estimated by
+
+    1/(τ(S − 1)) Σ_s (h_s − y) ⟨Z_s, g − mean(g)⟩.
+
+To subtract y from h_s is to subtract the mean over samples from Z; dividing by S − 1 makes that unbiased
+exactly. An entry that no sample moved has gradient 0, and the gradient of a row sums to 0, as the true one.
+
+The noise is not kept: the backward pass draws it again from the generator's state. Cost: noise and a
+selection in O(n) for each sample, forward and backward; O(n) memory. References: Berthet et al. (2020);
+Cordonnier et al. (2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.relaxations._arguments import Number
+from khot.relaxations._noise import Noise, check_noise, gumbel, normal, replay, state_of
+from khot.relaxations._problem import topk_weights
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import Relaxation, register
+
+__all__ = ["check_samples", "perturbed_topk"]
+
+_BLOCK = 1 << 18  # noise variables at a time
+
+
+def perturbed_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    samples: int = 100,
+    noise: Noise = "normal",
+    generator: torch.Generator | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by the mean over noise.
+
+    .. math:: y = \frac1S \sum_{s=1}^S h(x + \tau Z_s) \approx \mathbb{E}[h(x + \tau Z)]
+
+    with h the hard top-k. Value and gradient are random: unbiased estimates of the expectation and of its
+    derivative in ``x`` and in a tensor ``temperature``. There is no second derivative, and no forward mode.
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, the scale of the noise; a number or a tensor like ``k``.
+        samples: how many, at least 2. The error falls as its square root.
+        noise: ``"normal"`` or ``"gumbel"``, with which k = 1 gives the softmax of x/τ in expectation.
+        generator: where the noise comes from; by default torch's own. The backward pass draws the same noise
+            again without touching it.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k of ``x`` itself forward, this operator's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, multiples of 1/samples in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> y = perturbed_topk(x, 2, samples=1000, generator=torch.Generator().manual_seed(0))
+        >>> y.sum().item(), bool(y[0] > y[2] > y[1])
+        (2.0, True)
+
+    Reference: Berthet, Blondel, Teboul, Cuturi, Vert & Bach (2020), Learning with Differentiable Perturbed
+    Optimizers; Cordonnier et al. (2021), Differentiable Patch Selection for Image Recognition.
+    """
+    name = "perturbed_topk"
+    check_samples(name, samples)
+    check_noise(name, noise)
+
+    def weights_of(z: Tensor, open_entries: Tensor, k_left: Tensor, most: int) -> Tensor:
+        settings = (samples, noise, generator)
+        return cast("Tensor", _Perturbed.apply(z, open_entries, k_left.squeeze(-1), *settings))  # pyright: ignore[reportUnknownMemberType]
+
+    return topk_weights(name, weights_of, x, k, temperature, dim, mask, hard)
+
+
+def check_samples(name: str, samples: int) -> None:
+    """Raise unless it is an integer of at least 2."""
+    if not isinstance(samples, int) or isinstance(samples, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: samples must be an integer, got {type(samples).__name__}")
+    if samples < 2:
+        raise ValueError(f"{name}: samples must be at least 2, got {samples}")
+
+
+def _selections(
+    z: Tensor,
+    open_entries: Tensor,
+    k: Tensor,
+    samples: int,
+    noise: Noise,
+    generator: torch.Generator | None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The hard selections (s, …, n) of the open entries and their noise, a few samples at a time."""
+    size = max(1, _BLOCK // max(z.numel(), 1))
+    draw = normal if noise == "normal" else gumbel
+    for begin in range(0, samples, size):
+        drawn = draw((min(size, samples - begin), *z.shape), z.device, generator).to(z.dtype)
+        yield hard_topk(torch.where(open_entries, z + drawn, -math.inf), k), drawn
+
+
+class _Perturbed(torch.autograd.Function):
+    """Scores in units of τ, which entries are open (…, n), budgets (…), settings → weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        z: Tensor,
+        open_entries: Tensor,
+        k: Tensor,
+        samples: int,
+        noise: Noise,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        state = state_of(generator, z.device)
+        total = torch.zeros_like(z)
+        for chosen, _ in _selections(z, open_entries, k, samples, noise, generator):
+            total += chosen.sum(0)
+        # A NaN score makes its whole row NaN, as softmax does.
+        y = torch.where(z.isnan().any(-1, keepdim=True), math.nan, total / samples)
+        ctx.save_for_backward(z, open_entries, k, y)
+        ctx.samples, ctx.noise, ctx.state = samples, noise, state
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        z, open_entries, k, y = ctx.saved_tensors
+        with torch.no_grad():
+            grad = torch.where(open_entries, grads[0], 0)
+            mean = grad.sum(-1, keepdim=True) / open_entries.sum(-1, keepdim=True).clamp_min(1)
+            grad = torch.where(open_entries, grad - mean, 0)
+            total = torch.zeros_like(z)
+            again = replay(ctx.state, z.device)
+            for chosen, drawn in _selections(z, open_entries, k, ctx.samples, ctx.noise, again):
+                score = drawn if ctx.noise == "normal" else -torch.expm1(-drawn)
+                along = (score * grad).sum(-1, keepdim=True)
+                total += ((chosen - y) * along).sum(0)
+            total = torch.where(open_entries, total, 0) / (ctx.samples - 1)
+        total = cast("Tensor", _OnceDifferentiable.apply(total, z, grads[0]))  # pyright: ignore[reportUnknownMemberType]
+        return total, None, None, None, None, None
+
+
+class _OnceDifferentiable(torch.autograd.Function):
+    """The first of its arguments, as a function of the others whose derivative is an error and not zero."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *of: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> None:
+        raise RuntimeError("perturbed_topk: there is no second derivative")
+
+
+SPEC = register(
+    Relaxation(
+        name="perturbed",
+        weights=perturbed_topk,
+        stochastic=True,
+        max_n=100_000,
+        example_options=({"noise": "gumbel"},),
+        reference="Berthet et al. (2020); Cordonnier et al. (2021)",
+    )
+)

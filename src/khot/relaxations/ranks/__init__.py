@@ -1,0 +1,1 @@
+"""Soft ranks and what is made of them: sorting, quantiles, windows around ranks, bounds."""

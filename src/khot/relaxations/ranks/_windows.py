@@ -1,0 +1,88 @@
+"""Top-k from soft ranks: windows around the ranks 1 … k, whatever the ranks come from.
+
+    M[r, j] = softmax_j [log σ((r + ½ − ρ_j)/w) + log σ((ρ_j − r + ½)/w)],      y = Σ_{r ≤ k} M[r]
+
+The window σ((r + ½ − ρ)/w) − σ((r − ½ − ρ)/w) is that product of two gates times a factor that is the same
+for all entries, so rows are finite and sum to one for every width w. Weights are summed over blocks of rows,
+forward and backward: O(kn) work, O(n) memory beyond a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from khot.relaxations._arguments import (
+    Number,
+    check_temperature,
+    compute_dtype,
+    per_row,
+    position,
+    within_range,
+)
+from khot.relaxations._problem import LogitsOf, rows_of, topk_matrix, topk_weights, weights_of
+
+__all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]
+
+RanksOf = Callable[[Tensor, Tensor], Tensor]
+"""Descending soft ranks (…, n), at temperature 1, of finite scores (…, n), among those allowed (…, n)."""
+
+_NARROW = 1e-30  # a window of this width is hard, and distances divided by it do not overflow
+
+
+def weights_from_ranks(
+    name: str,
+    ranks_of: RanksOf,
+    x: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    window: Number | Tensor | None,
+    dim: int,
+    mask: Tensor | None,
+    hard: bool,
+) -> Tensor:
+    """The weights of the operator called ``name``."""
+    logits_of = _windows(ranks_of, _width(name, x, temperature, window, dim))
+    return topk_weights(name, weights_of(logits_of), x, k, temperature, dim, mask, hard)
+
+
+def matrix_from_ranks(
+    name: str,
+    ranks_of: RanksOf,
+    x: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    window: Number | Tensor | None,
+    dim: int,
+    mask: Tensor | None,
+    first: int = 1,
+) -> Tensor:
+    """Soft one-hot rows ``first`` … k (…, k − first + 1, n); those beyond the allowed entries are 0."""
+    logits_of = _windows(ranks_of, _width(name, x, temperature, window, dim))
+    return topk_matrix(name, rows_of(logits_of), x, k, temperature, dim, mask, first=first)
+
+
+def _width(
+    name: str, x: Tensor, temperature: Number | Tensor, window: Number | Tensor | None, dim: int
+) -> Tensor:
+    """The widths of the windows, (…, 1)."""
+    last = position(name, x, dim)
+    argument, width = ("temperature", temperature) if window is None else ("window", window)
+    check_temperature(name, width)
+    return per_row(name, argument, x, within_range(width, compute_dtype(x)), last).clamp_min(_NARROW)
+
+
+def _windows(ranks_of: RanksOf, width: Tensor) -> LogitsOf:
+    def logits_of(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
+        ranks = ranks_of(z, allowed).unsqueeze(-2)
+        w = width.unsqueeze(-1)
+
+        def logits(wanted: Tensor) -> Tensor:
+            r = wanted.to(ranks.dtype).unsqueeze(-1)
+            return logsigmoid((r + 0.5 - ranks) / w) + logsigmoid((ranks - r + 0.5) / w)
+
+        return logits
+
+    return logits_of

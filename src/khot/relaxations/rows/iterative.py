@@ -1,0 +1,143 @@
+"""Iterative top-k: a softmax around the largest score, k times, the largest taken out after each.
+
+    M[r, j] = softmax_j (−(x_j − x_[r])²/τ)  over the entries of rank r and below,      y = Σ_{r ≤ k} M[r]
+
+with x_[r] the r-th largest. As printed by Pietruszka et al. (2021, Algorithm 1) the softmax subtracts the
+largest term from its denominator, so rows sum to more than one, and 0/0 is possible; that is kept as
+``variant="as-printed"`` to reproduce the paper with, and the usual softmax is the default.
+
+Rows sum to one; a column may sum to more, so weights may exceed 1. Cost: a sort and O(kn) work (a selection
+of vectors of length d: O(knd)), O(n) memory beyond a block of rows. References: Goyal, Neubig, Dyer &
+Berg-Kirkpatrick (2018); Pietruszka, Borchmann & Graliński (2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.sorting import argsort, unsorted
+from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._problem import rows_of, softmax_rows, topk_matrix, topk_weights, weights_of
+from khot.relaxations.registry import Relaxation, register
+
+__all__ = ["Variant", "check_variant", "iterative_matrix", "iterative_topk"]
+
+Variant = Literal["corrected", "as-printed"]
+
+
+def iterative_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    variant: Variant = "corrected",
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, one softmax after another.
+
+    .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big(-(x_j - x_{[r]})^2/\tau\big)
+
+    the r-th softmax over what is left when the r − 1 largest are gone. Weights may exceed 1
+    (``khot.topk(…, capped=True)`` projects them).
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, in units of a *squared* score; a number or a tensor like ``k``.
+        variant: ``"corrected"``, or ``"as-printed"`` (rows do not sum to one and may be infinite).
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k forward, this operator's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> [round(v, 3) for v in iterative_topk(x, 2, temperature=0.5).tolist()]
+        [0.881, 0.119, 1.0]
+
+    Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), A Continuous Relaxation of Beam Search;
+    Pietruszka, Borchmann & Graliński (2021), Algorithm 1.
+    """
+    name = "iterative_topk"
+    check_variant(name, variant)
+    tau = _root(name, temperature)
+    return topk_weights(name, weights_of(_logits, _normalisers[variant]), x, k, tau, dim, mask, hard)
+
+
+def iterative_matrix(
+    x: Tensor,
+    k: int,
+    *,
+    temperature: Number | Tensor = 1.0,
+    variant: Variant = "corrected",
+    dim: int = -1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The rows of `iterative_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
+
+    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    """
+    name = "iterative_matrix"
+    check_variant(name, variant)
+    tau = _root(name, temperature)
+    return topk_matrix(name, rows_of(_logits, _normalisers[variant]), x, k, tau, dim, mask)
+
+
+def check_variant(name: str, variant: str) -> None:
+    """Raise unless it is one of the two."""
+    if variant not in ("corrected", "as-printed"):
+        raise ValueError(f"{name}: variant must be 'corrected' or 'as-printed', got {variant!r}")
+
+
+def _root(name: str, temperature: Number | Tensor) -> Number | Tensor:
+    """√τ, in units of which the differences are squared."""
+    check_temperature(name, temperature)
+    return temperature.sqrt() if isinstance(temperature, Tensor) else math.sqrt(temperature)
+
+
+def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
+    order = argsort(torch.where(allowed, z, -torch.inf).detach(), descending=True)[1]
+    place = torch.arange(z.shape[-1], device=z.device).expand(z.shape)
+    place_of = unsorted(place, order).unsqueeze(-2)
+    count = allowed.sum(-1, keepdim=True).clamp_min(1)
+
+    def logits(ranks: Tensor) -> Tensor:
+        places = torch.minimum(ranks.clamp_min(1), count) - 1
+        best = z.gather(-1, order.gather(-1, places))
+        distances = best.unsqueeze(-1) - z.unsqueeze(-2)
+        return torch.where(place_of < places.unsqueeze(-1), -torch.inf, -distances * distances)
+
+    return logits
+
+
+def _as_printed(logits: Tensor, allowed: Tensor) -> Tensor:
+    """PEAKEDSOFTMAX: the largest term, which is one, is subtracted from the denominator."""
+    terms = torch.where(allowed.unsqueeze(-2), logits, -torch.inf).exp()
+    return terms / (terms.sum(-1, keepdim=True) - 1)
+
+
+_normalisers = {"corrected": softmax_rows, "as-printed": _as_printed}
+
+SPEC = register(
+    Relaxation(
+        name="iterative",
+        weights=iterative_topk,
+        matrix=iterative_matrix,
+        bounded=False,
+        keeps_order=False,
+        ties_share=False,
+        smooth="piecewise",
+        max_n=10_000,
+        max_k=8,
+        reference="Goyal et al. (2018); Pietruszka et al. (2021)",
+    )
+)

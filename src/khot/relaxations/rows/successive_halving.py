@@ -1,0 +1,236 @@
+"""Successive halving: a tournament in which the worst meet the best, until k are left.
+
+In each round the entries are sorted, the best of them that need an opponent meet the worst in turn, and the
+two of a pair become one with shares and score
+
+    w = σ((v_i − v_j)/τ),    v′ = w v_i + (1 − w) v_j,
+
+so m entries become max(k, ⌈m/2⌉). Each entry ends in exactly one of k slots with one weight, the product of
+its shares: the operator is a pair (slot, weight) computed from scores alone. Weights lie in [0, 1] and sum to
+one in each slot. Gradients flow through scores and weights; who meets whom is not differentiated.
+
+Cost: O(n log n) for the first sort, O(n) work and memory for the rest, in ⌈log₂(n/k)⌉ rounds (the iterative
+softmax it replaces takes O(kn)). Equal to the published algorithm where n/k is a power of two; other n and k,
+for which the published code fails, are this file's. Reference: Pietruszka, Borchmann & Graliński (2021),
+Successive Halving Top-k Operator.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.availability import is_plain
+from khot.kernels.sorting import argsort, unsorted
+from khot.relaxations._arguments import Number
+from khot.relaxations._problem import open_problem, topk_matrix, topk_weights
+from khot.relaxations.registry import Relaxation, register
+
+__all__ = [
+    "Boost",
+    "check_boost",
+    "successive_halving_matrix",
+    "successive_halving_select",
+    "successive_halving_topk",
+]
+
+Boost = Literal["softmax", "base20"]
+
+
+def successive_halving_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    boost: Boost = "softmax",
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by a tournament.
+
+    .. math:: y_i = \prod_{\text{rounds}} \sigma\big(\pm(v_i - v_j)/\tau\big), \qquad
+              v' = w\, v_i + (1 - w)\, v_j
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, a number or a tensor like ``k``; 1/τ is the constant C of the paper.
+        boost: how a pair shares its slot: ``"softmax"``, or ``"base20"``, the softmax of
+            :math:`20^{v/\tau}` of the authors' code, for scores in [0, 1]; not invariant to shifts.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k forward, this operator's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0, 0.0])
+        >>> [round(v, 3) for v in successive_halving_topk(x, 2).tolist()]  # 3 meets 0, and 2 meets 1
+        [0.953, 0.269, 0.731, 0.047]
+
+    Reference: Pietruszka, Borchmann & Graliński (2021), Successive Halving Top-k Operator.
+    """
+    name = "successive_halving_topk"
+    check_boost(name, boost)
+
+    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
+        return _tournament(z, allowed, budgets, most, boost)[1]
+
+    return topk_weights(name, weights_of, x, k, temperature, dim, mask, hard, anchored=boost == "softmax")
+
+
+def successive_halving_matrix(
+    x: Tensor,
+    k: int,
+    *,
+    temperature: Number | Tensor = 1.0,
+    boost: Boost = "softmax",
+    dim: int = -1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The slots of `successive_halving_topk`, shape (…, k, n) with the entries of ``dim`` last.
+
+    Each row sums to 1, each column has one entry; rows beyond the number of allowed entries are 0. The rows
+    are about in the order of their scores: there is no sort after the last round. Arguments as there.
+    """
+    name = "successive_halving_matrix"
+    check_boost(name, boost)
+
+    def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
+        slot, weight = _tournament(z, allowed, ranks[..., -1:], int(k), boost)
+        return torch.where((slot + 1).unsqueeze(-2) == ranks.unsqueeze(-1), weight.unsqueeze(-2), 0)
+
+    return topk_matrix(name, rows_of, x, k, temperature, dim, mask, anchored=boost == "softmax")
+
+
+def successive_halving_select(
+    values: Tensor,
+    scores: Tensor,
+    k: int,
+    *,
+    temperature: Number | Tensor = 1.0,
+    boost: Boost = "softmax",
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """What `successive_halving_matrix` times ``values`` (…, n, d) is, without the matrix: O(nd).
+
+    Returns:
+        The blends (…, k, d), and the weights (…, n).
+    """
+    name = "successive_halving_select"
+    check_boost(name, boost)
+    problem = open_problem(name, scores, k, temperature, mask, anchored=boost == "softmax")
+    slot, weight = _tournament(problem.z, problem.finite, k - problem.n_surely, k, boost)
+    weight = torch.where(problem.settled, problem.fixed, weight)
+    # Entries at +inf share the first slots, those that are decided by finite scores come after them.
+    n_surely = problem.n_surely
+    in_slot = torch.where(problem.finite & (n_surely < k), weight, 0).to(values.dtype)
+    slot = (slot + n_surely).clamp(0, max(k - 1, 0))
+    rows = math.prod(scores.shape[:-1])
+    first = torch.arange(rows, device=slot.device).view(*scores.shape[:-1], 1) * k
+    blends = values.new_zeros(rows * k, values.shape[-1])
+    terms = (in_slot.unsqueeze(-1) * values).flatten(0, -2)
+    if k:
+        blends = blends.index_add(0, (slot + first).flatten(), terms)
+    blends = blends.view(*scores.shape[:-1], k, values.shape[-1])
+    surely = scores == math.inf if mask is None else (scores == math.inf) & mask
+    if not is_plain(surely) or bool(surely.any()):
+        share = (surely / n_surely.clamp_min(1)).to(values.dtype)
+        mean = (share.unsqueeze(-2) @ values).expand(blends.shape)
+        place = torch.arange(k, device=slot.device).unsqueeze(-1)
+        blends = torch.where(place < n_surely.unsqueeze(-1), mean, blends)
+    return blends, weight.to(scores.dtype)
+
+
+def check_boost(name: str, boost: str) -> None:
+    """Raise unless it is one of the two."""
+    if boost not in ("softmax", "base20"):
+        raise ValueError(f"{name}: boost must be 'softmax' or 'base20', got {boost!r}")
+
+
+def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) -> tuple[Tensor, Tensor]:
+    """The slot and the weight (…, n) of each allowed entry, for scores in units of τ and k (…, 1) ≤ most.
+
+    Rows may differ in k and in how many are allowed, so everything is indexed by place: of the m entries of a
+    row, sorted, the first b pass alone, place i in b … t − 1 meets place m − 1 − (i − b), and t are left.
+    """
+    k = k.round().long().clamp_min(1)
+    m = allowed.sum(-1, keepdim=True)
+    size = z.shape[-1]
+    order = argsort(torch.where(allowed, z, -math.inf).detach(), descending=True)[1]
+    v = z.gather(-1, order)
+    orders = [order]
+    rounds: list[tuple[Tensor, Tensor]] = []
+    # Traced, or on another device, nobody may look whether all rows are done: as many rounds as it can take.
+    look = is_plain(m, k)
+    for number in range(max(size - 1, 0).bit_length()):
+        if look and not bool((m > k).any()):
+            break
+        if number:  # a row that is done stays as its last round left it
+            standing = torch.where(torch.arange(size, device=z.device) < m, v, -math.inf)
+            order = argsort(standing.detach(), descending=True)[1]
+            order = torch.where(m > k, order, torch.arange(size, device=z.device))
+            v = v.gather(-1, order)
+            orders.append(order)
+        place = torch.arange(size, device=z.device)
+        t = torch.where(m > k, torch.maximum(k, (m + 1) // 2), m)
+        b = 2 * t - m
+        size = max(min(most, size), (size + 1) // 2)
+        i = place[:size]
+        meets = (i >= b) & (i < t)
+        best = v[..., :size]
+        other = torch.where(meets, v.gather(-1, (m - 1 - (i - b)).clamp(0, v.shape[-1] - 1)), best)
+        w = torch.where(meets, _chance(best, other, boost), 1)
+        v = other + w * (best - other)
+        slot = torch.where(place < t, place, b + m - 1 - place).clamp(0, size - 1)
+        share = w.gather(-1, slot)
+        rounds.append((slot, torch.where(place < t, share, 1 - share)))
+        m = t
+    slot, weight = _followed_back(orders, rounds, size, z)
+    return slot, torch.where(allowed, weight, 0)
+
+
+def _chance(best: Tensor, other: Tensor, boost: Boost) -> Tensor:
+    """The share of the better one in a pair."""
+    if boost == "softmax":
+        return torch.sigmoid(best - other)
+    # σ(20^best − 20^other), from the larger exponent so that neither overflows nor cancels.
+    log20 = math.log(20)
+    limit = 80.0 if best.dtype == torch.float32 else 700.0
+    return torch.sigmoid(-torch.exp((best * log20).clamp(max=limit)) * torch.expm1((other - best) * log20))
+
+
+def _followed_back(
+    orders: list[Tensor], rounds: list[tuple[Tensor, Tensor]], size: int, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """From the last round to the first: where each entry of the row ended, and with what weight."""
+    weight = 1 + 0 * like[..., :size]  # a constant with a graph, for rows in which nothing is to be decided
+    slot = torch.arange(size, device=like.device).expand(weight.shape)
+    for number, order in reversed(list(enumerate(orders))):
+        if number < len(rounds):
+            into, share = rounds[number]
+            weight = share * weight.gather(-1, into)
+            slot = slot.gather(-1, into)
+        weight = unsorted(weight, order)
+        slot = unsorted(slot, order)
+    return slot, weight
+
+
+SPEC = register(
+    Relaxation(
+        name="successive_halving",
+        weights=successive_halving_topk,
+        matrix=successive_halving_matrix,
+        select=successive_halving_select,
+        keeps_order=False,
+        ties_share=False,
+        smooth="piecewise",
+        max_n=1_000_000,
+        reference="Pietruszka, Borchmann & Graliński (2021)",
+    )
+)

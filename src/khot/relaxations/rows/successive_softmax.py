@@ -1,0 +1,163 @@
+"""Successive softmax: sampling without replacement, with every draw replaced by its probabilities.
+
+    α₁ = x,    p_r = softmax(α_r/τ),    α_{r+1} = α_r + log(1 − p_r),      y = Σ_{r ≤ k} p_r
+
+What was drawn with probability p is left with a share of 1 − p. The logarithm is taken without cancellation:
+at the largest entry, where 1 − p may be 0 in floating point, as the difference of two logsumexps.
+
+Each draw sums to one; a column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
+``capped=True`` projects them on the capped simplex. Cost: O(kn) work and memory. References: Plötz & Roth
+(2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable Subset Sampling via
+Continuous Relaxations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from khot.relaxations._arguments import (
+    Number,
+    check_temperature,
+    compute_dtype,
+    inverse,
+    per_row,
+    position,
+    within_range,
+)
+from khot.relaxations._problem import topk_matrix, topk_weights
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import Relaxation, register
+from khot.relaxations.straight_through import straight_through
+from khot.relaxations.threshold.sparse import sparse_topk
+
+__all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
+
+
+def successive_softmax_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    capped: bool = False,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by draws without replacement.
+
+    .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
+              \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        temperature: > 0, a number or a tensor like ``k``.
+        capped: project the weights, which may exceed 1, on the capped simplex.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k forward, this operator's gradient backward.
+
+    Returns:
+        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> [round(v, 3) for v in successive_softmax_topk(x, 2).tolist()]
+        [1.12, 0.257, 0.622]
+        >>> [round(v, 3) for v in successive_softmax_topk(x, 2, capped=True).tolist()]
+        [1.0, 0.318, 0.682]
+
+    Reference: Plötz & Roth (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable
+    Subset Sampling via Continuous Relaxations.
+    """
+    name = "successive_softmax_topk"
+    tau = _per_row(name, x, temperature, dim)
+
+    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
+        total = torch.zeros_like(z) if most else 0 * z.clamp(-1, 1)  # zeros have no gradient
+        for r, draw in enumerate(_draws(z, allowed, tau, most), 1):
+            total = total + torch.where(r <= budgets, draw, 0)
+        return total
+
+    y = topk_weights(name, weights_of, x, k, temperature, dim, mask, hard and not capped)
+    if not capped:
+        return y
+    y = sparse_topk(y, k, dim=dim, mask=mask)
+    return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
+
+
+def successive_softmax_matrix(
+    x: Tensor,
+    k: int,
+    *,
+    temperature: Number | Tensor = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The draws of `successive_softmax_topk`, shape (…, k, n) with the entries of ``dim`` last.
+
+    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    """
+    name = "successive_softmax_matrix"
+    tau = _per_row(name, x, temperature, dim)
+
+    def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
+        if ranks.shape[-1] == 0:
+            return z.new_zeros(*z.shape[:-1], 0, z.shape[-1])
+        draws = torch.stack(list(_draws(z, allowed, tau, ranks.shape[-1])), -2)
+        places = (ranks - 1).clamp(0).expand(*z.shape[:-1], -1)
+        return draws.gather(-2, places.unsqueeze(-1).expand(draws.shape))
+
+    return topk_matrix(name, rows_of, x, k, temperature, dim, mask)
+
+
+def _per_row(name: str, x: Tensor, temperature: Number | Tensor, dim: int) -> Tensor:
+    last = position(name, x, dim)
+    check_temperature(name, temperature)
+    return per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
+
+
+def _draws(z: Tensor, allowed: Tensor, tau: Tensor, count: int) -> Iterator[Tensor]:
+    """The first ``count`` draws (…, n) of scores in units of τ (…, 1).
+
+    They are over all entries, for want of a number, where none are allowed.
+    """
+    by_score = inverse(tau)
+    takes_part = allowed | ~allowed.any(-1, keepdim=True)
+    lowest = torch.finfo(z.dtype).min / 8
+    for left in reversed(range(count)):
+        alpha = torch.where(takes_part, z, -math.inf)
+        draw = torch.softmax(alpha, -1)
+        yield draw
+        if left:
+            z = (z + _log_rest(alpha, draw) * by_score).clamp_min(lowest)
+
+
+def _log_rest(alpha: Tensor, p: Tensor) -> Tensor:
+    """log(1 − p), with its digits also where p is nearly 1; 0 where alpha is −inf."""
+    largest = alpha.detach().argmax(-1, keepdim=True)
+    others = alpha.scatter(-1, largest, -math.inf)
+    alone = others.detach().amax(-1, keepdim=True) == -math.inf  # one entry: it is drawn again and again
+    of_others = torch.where(alone, 0, others).logsumexp(-1, keepdim=True)
+    at_largest = torch.where(alone, 0, of_others - alpha.logsumexp(-1, keepdim=True))
+    elsewhere = torch.log1p(-p.scatter(-1, largest, 0))
+    return elsewhere.scatter(-1, largest, at_largest)
+
+
+SPEC = register(
+    Relaxation(
+        name="successive_softmax",
+        weights=successive_softmax_topk,
+        matrix=successive_softmax_matrix,
+        bounded=False,
+        keeps_order=False,
+        smooth="C∞",
+        max_n=100_000,
+        max_k=8,
+        reference="Plötz & Roth (2018); Xie & Ermon (2019)",
+    )
+)

@@ -1,0 +1,278 @@
+"""Gates: the functions F of the threshold family, in the forms its solver and its Jacobian need.
+
+An operator of the family is yᵢ = F((xᵢ + c)/τ) with c such that Σy = k. F is a CDF: it rises from 0 to 1.
+A gate says F in ways that lose no digits: the distance of F to the nearer end, the quantile from both
+tails, and F′ as a function of a *state* that is saved for the backward pass.
+
+A new member of the family is one class here (a symmetric F needs only `tail`, `quantile` and
+`slope`) and one short file beside ``laplace.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from khot.kernels import cpu
+from khot.relaxations._special import ndtr, ndtri, xlog1py, xlogy
+
+__all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate", "residual_of"]
+
+
+class Gate(ABC):
+    """One F, with what the family must know of it."""
+
+    far: float = 1e4
+    """Beyond this distance from the anchor, in units of τ, a weight is 0 or 1."""
+    steps: tuple[int, int] = (10, 14)
+    """How many evaluations the solver may take in float32 and float64."""
+    order: int = 3
+    """3 if `distance` gives smooth second derivatives: the error of a step is its cube. Else 2."""
+    reach: float = math.inf
+    """F⁻¹(1). If that is finite, tails have no logarithms, and `step` tells how the solver goes on."""
+    kernel: cpu.GateKind | None = None
+    """The name of the compiled kernels, if there are any."""
+
+    @abstractmethod
+    def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """1 − F(a) where ``above``, F(a) elsewhere; F′(a); and the second derivative of the first."""
+
+    @abstractmethod
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        """F⁻¹(p), given q = 1 − p too, of which one may be tiny."""
+
+    @abstractmethod
+    def weights(self, a: Tensor) -> Tensor:
+        """F(a)."""
+
+    @abstractmethod
+    def state(self, a: Tensor) -> Tensor:
+        """What is saved of a."""
+
+    @abstractmethod
+    def state_of_weights(self, y: Tensor) -> Tensor:
+        """The state of weights that were not computed from some a."""
+
+    @abstractmethod
+    def slope(self, state: Tensor) -> Tensor:
+        """F′, from the state."""
+
+    @abstractmethod
+    def potential(self, y: Tensor) -> Tensor:
+        """A convex function ω with ω′ = F⁻¹: y maximises ⟨x, π⟩ − τ Σ ω(πᵢ) over the capped simplex."""
+
+    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
+        """By how much a is too large for ΣF(a) over those that count to be k; only if ``reach`` is finite."""
+        raise NotImplementedError
+
+    def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
+        """The derivative of the state in a: that of the weights, if not overridden."""
+        del state
+        return slope
+
+
+class _Symmetric(Gate):
+    """F(−a) = 1 − F(a); the state is the *residual*, the signed distance of y to the nearer of 0 and 1."""
+
+    @abstractmethod
+    def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """F, F′ and F″, exact in a relative sense for a → −∞."""
+
+    def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.tail(torch.where(above, -a, a))
+
+    def state(self, a: Tensor) -> Tensor:
+        tail = self.weights(-a.abs())
+        return torch.where(a > 0, -tail, tail)
+
+    def state_of_weights(self, y: Tensor) -> Tensor:
+        return residual_of(y)
+
+
+class _Logistic(_Symmetric):
+    kernel = "logistic"
+
+    def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        p = torch.sigmoid(a)
+        slope = p * (1 - p)
+        return p, slope, slope * (1 - 2 * p)
+
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        return p.log() - q.log()
+
+    def weights(self, a: Tensor) -> Tensor:
+        return torch.sigmoid(a)
+
+    def slope(self, state: Tensor) -> Tensor:
+        return state.abs() * (1 - state.abs())
+
+    def potential(self, y: Tensor) -> Tensor:
+        return xlogy(y, y) + xlog1py(1 - y, -y)
+
+
+class _Laplace(_Symmetric):
+    kernel = "laplace"
+    order = 2
+
+    def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        slope = torch.exp(-a.abs()) / 2
+        return torch.where(a > 0, 1 - slope, slope), slope, torch.where(a > 0, -slope, slope)
+
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        return torch.where(p < q, (2 * p).log(), -(2 * q).log())
+
+    def weights(self, a: Tensor) -> Tensor:
+        return self.tail(a)[0]
+
+    def slope(self, state: Tensor) -> Tensor:
+        return state.abs()
+
+    def potential(self, y: Tensor) -> Tensor:
+        smaller = torch.minimum(y, 1 - y)
+        return xlogy(smaller, 2 * smaller) - smaller
+
+
+class _Normal(_Symmetric):
+    def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        slope = _normal_density(a)
+        return ndtr(a), slope, -a * slope
+
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        return torch.where(p < q, ndtri(p), -ndtri(q))
+
+    def weights(self, a: Tensor) -> Tensor:
+        return ndtr(a)
+
+    def slope(self, state: Tensor) -> Tensor:
+        size = state.abs()
+        none = size == 0  # the quantile is infinite, and would spoil a second derivative
+        return torch.where(none, 0, _normal_density(ndtri(torch.where(none, 0.5, size))))
+
+    def potential(self, y: Tensor) -> Tensor:
+        return -self.slope(residual_of(y))
+
+
+class Sparse(Gate):
+    """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight."""
+
+    order = 2
+    reach = 1.0
+    steps = (14, 18)
+
+    def __init__(self, norm: float) -> None:
+        self.norm = norm
+        self.kernel = "sparse" if norm == 2 else None
+
+    def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        y = self.weights(a)
+        return torch.where(above, 1 - y, y), self.slope(y), None
+
+    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
+        """Newton's on (ΣF over 0 < a < 1)^{q−1}: a norm of a, nearly linear while none leaves (0, 1)."""
+        y = self.weights(a)
+        slope = self.slope(y) * counts
+        inside = (y * (slope > 0)).sum(-1, keepdim=True)
+        left = k - ((y >= 1) * counts).sum(-1, keepdim=True)
+        growth = slope.sum(-1, keepdim=True) * (self.norm - 1)
+        return (inside - inside ** (2 - self.norm) * left.clamp_min(0) ** (self.norm - 1)) / growth
+
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        del q
+        return p ** (self.norm - 1)
+
+    def weights(self, a: Tensor) -> Tensor:
+        base = a.clamp(0, 1)
+        return base if self.norm == 2 else base ** (1 / (self.norm - 1))
+
+    def state(self, a: Tensor) -> Tensor:
+        return self.weights(a)
+
+    def state_of_weights(self, y: Tensor) -> Tensor:
+        return y
+
+    def slope(self, state: Tensor) -> Tensor:
+        inside = (state > 0) & (state < 1)
+        if self.norm == 2:
+            return inside.to(state.dtype)
+        base = torch.where(inside, state, 1)
+        return torch.where(inside, base ** (2 - self.norm) / (self.norm - 1), 0)
+
+    def potential(self, y: Tensor) -> Tensor:
+        return y**self.norm / self.norm
+
+
+class UserGate(Gate):
+    """Any differentiable CDF; the state is a itself."""
+
+    far = 1e18
+    steps = (40, 70)
+    order = 2
+
+    def __init__(
+        self,
+        cdf: Callable[[Tensor], Tensor],
+        density: Callable[[Tensor], Tensor] | None,
+        survival: Callable[[Tensor], Tensor] | None,
+    ) -> None:
+        self.cdf = cdf
+        self.density = density
+        self.survival = survival
+
+    def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        upper = 1 - self.cdf(a) if self.survival is None else self.survival(a)
+        return torch.where(above, upper, self.cdf(a)), self.slope(a), None
+
+    def quantile(self, p: Tensor, q: Tensor) -> Tensor:
+        """By bisection on z = sinh(s), since nothing is known of the scale: s runs from −42 to 42."""
+        del q
+        high = torch.full_like(p, math.asinh(self.far))
+        low = -high
+        for _ in range(50):
+            middle = (low + high) / 2
+            below = self.cdf(middle.sinh()) < p
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return ((low + high) / 2).sinh()
+
+    def weights(self, a: Tensor) -> Tensor:
+        return self.cdf(a).clamp(0, 1)
+
+    def state(self, a: Tensor) -> Tensor:
+        return a
+
+    def state_of_weights(self, y: Tensor) -> Tensor:
+        inner = self.quantile(y, 1 - y)
+        return torch.where(y <= 0, -self.far, torch.where(y >= 1, self.far, inner))
+
+    def slope(self, state: Tensor) -> Tensor:
+        moves = state.abs() < self.far
+        inner = torch.where(moves, state, 0)
+        if self.density is not None:
+            slope = self.density(inner)
+        else:
+            slope = torch.func.jvp(self.cdf, (inner,), (torch.ones_like(inner),))[1]
+        return torch.where(moves, slope, 0)
+
+    def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
+        del slope
+        return torch.ones_like(state)
+
+    def potential(self, y: Tensor) -> Tensor:
+        raise NotImplementedError("a user's CDF has no potential in closed form")
+
+
+def _normal_density(a: Tensor) -> Tensor:
+    return torch.exp(-a.square() / 2) / math.sqrt(2 * math.pi)
+
+
+def residual_of(y: Tensor) -> Tensor:
+    """The signed distance of ``y`` to the nearer of 0 and 1."""
+    return torch.where(y > 0.5, y - 1, y)
+
+
+LOGISTIC = _Logistic()
+LAPLACE = _Laplace()
+NORMAL = _Normal()

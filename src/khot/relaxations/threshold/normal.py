@@ -1,0 +1,70 @@
+"""Normal top-k: gates with the CDF of the normal distribution, tied by one threshold.
+
+    yᵢ = Φ((xᵢ + c)/τ),   c such that Σy = k.
+
+yᵢ is the probability that a score with Gaussian noise of standard deviation τ exceeds one *fixed* threshold.
+It is not the probability that the entry is among the k largest noisy scores, whose threshold moves with the
+noise.
+
+A member of the threshold family (``_family.py``) with w = φ((x + c)/τ). Cost: a partial sort and a few passes
+over the row, in torch operations.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from khot.relaxations._arguments import Number
+from khot.relaxations.registry import Relaxation, register
+from khot.relaxations.threshold._family import gated_topk
+from khot.relaxations.threshold._gates import NORMAL
+
+__all__ = ["normal_topk"]
+
+
+def normal_topk(
+    x: Tensor,
+    k: Number | Tensor,
+    *,
+    temperature: Number | Tensor = 1.0,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    hard: bool = False,
+) -> Tensor:
+    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, with normal gates.
+
+    .. math:: y_i = \Phi\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
+
+    Differentiable in ``x``, in a tensor ``k`` and in a tensor ``temperature``, any number of times.
+
+    Args:
+        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number; or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        temperature: > 0, a number or a tensor like ``k``: the standard deviation of the noise.
+        dim: the dimension that sums to ``k``.
+        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
+
+    Returns:
+        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> [round(v, 3) for v in normal_topk(x, 2).tolist()]
+        [0.943, 0.338, 0.719]
+
+    Reference: none of its own; the family is that of Wijk, Vinuesa & Azizpour (2025).
+    """
+    return gated_topk("normal_topk", NORMAL, x, k, temperature, dim, mask, hard)
+
+
+SPEC = register(
+    Relaxation(
+        name="normal",
+        weights=normal_topk,
+        real_k=True,
+        smooth="C∞",
+        max_n=1_000_000,
+        reference="the family of Wijk, Vinuesa & Azizpour (2025)",
+    )
+)

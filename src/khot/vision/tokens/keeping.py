@@ -1,0 +1,66 @@
+"""Which tokens are kept, and how a gradient reaches their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.relaxations._select import Order
+from khot.relaxations.hard import hard_topk, ranked_indices
+
+__all__ = ["Kept", "kept_hard", "kept_sample", "left_over", "taken"]
+
+
+class Kept(NamedTuple):
+    """``tokens`` (B, k, C), and their ``indices`` (B, k) among those there were; −1 where too few were."""
+
+    tokens: Tensor
+    indices: Tensor
+
+
+def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
+    """The k tokens with the largest scores; −inf is not kept. The scores get no gradient."""
+    indices, exists = ranked_indices(scores.detach(), k)
+    indices = torch.where(exists, indices, -1)
+    if order == "position":
+        place = torch.where(exists, indices, scores.shape[-1])
+        indices = indices.gather(-1, place.argsort(-1))
+    return Kept(taken(tokens, indices), indices)
+
+
+def taken(tokens: Tensor, indices: Tensor) -> Tensor:
+    """The tokens at ``indices``, zeros where that is −1."""
+    found = tokens.gather(1, indices.clamp_min(0).unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
+    return torch.where((indices >= 0).unsqueeze(-1), found, 0)
+
+
+def kept_sample(
+    tokens: Tensor, scores: Tensor, k: int, order: Order, estimator: Callable[[Tensor, int], Tensor]
+) -> Kept:
+    """k tokens drawn by an estimator, times its weights; it sees padding far below all other scores."""
+    allowed = scores > -math.inf
+    lowest = torch.where(allowed, scores, math.inf).amin(-1, keepdim=True)
+    lowest = torch.where(lowest.isfinite(), lowest, 0).detach()
+    weights = estimator(torch.where(allowed, scores, lowest - 1e4), k)
+    drawn = hard_topk(weights, k, mask=allowed) > 0
+    chosen, indices = kept_hard(tokens, torch.where(drawn, scores, -math.inf), k, order)
+    factor = weights.gather(-1, indices.clamp_min(0)).unsqueeze(-1).to(tokens.dtype)
+    return Kept(chosen * factor, indices)
+
+
+def left_over(tokens: Tensor, scores: Tensor, indices: Tensor) -> Tensor:
+    r"""EViT's fused token (B, 1, C): the tokens that are not kept, weighted by the attention they got.
+
+    .. math:: x_\mathrm{fused} = \sum_{i \notin \mathrm{kept}} a_i x_i, \quad a_i = \exp(s_i)
+
+    Reference: Liang et al. (2022), Not All Patches are What You Need, arXiv:2202.07800.
+    """
+    marks = torch.zeros(scores.shape, dtype=torch.long, device=scores.device)
+    marks = marks.scatter_add(-1, indices.clamp_min(0), (indices >= 0).long())
+    dropped = (marks == 0) & (scores > -math.inf)
+    weights = torch.where(dropped, scores, -math.inf).exp().to(tokens.dtype)
+    return weights.unsqueeze(1) @ torch.where(dropped.unsqueeze(-1), tokens, 0)

@@ -1,0 +1,154 @@
+"""The solver's fixed number of steps suffices for every gate, on the adversarial rows of `test_threshold`."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+from scipy.stats import cauchy
+from torch import Tensor
+
+from khot.relaxations.threshold import _solver
+from khot.relaxations.threshold._gates import LAPLACE, NORMAL, Gate, Sparse, UserGate
+from khot.testing import truth
+from strategies.adversarial_rows import N, problems
+
+ROWS, CHECKED = 120, 3
+GATES = {
+    "laplace": (LAPLACE, truth.laplace),
+    "normal": (NORMAL, truth.normal),
+    "sparse 2": (Sparse(2.0), lambda x, k: truth.sparse(x, k, norm=2.0)),
+    "sparse 1.5": (Sparse(1.5), lambda x, k: truth.sparse(x, k, norm=1.5)),
+    "sparse 1.1": (Sparse(1.1), lambda x, k: truth.sparse(x, k, norm=1.1)),
+}
+gates = pytest.mark.parametrize("name", GATES)
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def arguments(gate: Gate, x: Tensor, k: Tensor) -> Tensor:
+    """The a of y = F(a)."""
+    z, offset, settled, _ = _solver.solve(gate, x, k, torch.ones_like(k), None)
+    assert not settled.any()
+    return z + offset
+
+
+def after(steps: int, gate: Gate, x: Tensor, k: Tensor) -> Tensor:
+    """The same with that many steps, none of which is left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "steps", (steps, steps))
+        patch.setattr(_solver, "is_plain", lambda *tensors: False)
+        return arguments(gate, x, k)
+
+
+def units(gate: Gate, a: Tensor, reference: Tensor) -> Tensor:
+    """For each row the error of a in units of eps (1 + |a| + log n); of a sparse gate that of y, of eps F′.
+
+    An a of which y or 1 − y underflows has no digits, but must underflow too.
+    """
+    eps, tiny = torch.finfo(a.dtype).eps, torch.finfo(a.dtype).tiny
+    if isinstance(gate, Sparse):
+        steepest = 1 / (gate.norm - 1)
+        return ((gate.weights(a) - gate.weights(reference)).abs() / (eps * steepest)).amax(-1)
+    error = (a - reference).abs() / (eps * (1 + reference.abs() + math.log(N)))
+    gone = gate.weights(-reference.abs()) <= 10 * tiny
+    as_well = (a * reference > 0) & (gate.weights(-a.abs()) <= 20 * tiny)
+    return torch.where(gone, torch.where(as_well, 0.0, math.inf), error).amax(-1)
+
+
+@functools.cache
+def rows(dtype: torch.dtype) -> tuple[list[str], Tensor, Tensor]:
+    """The problems, `ROWS` of each kind and budget, one after the other."""
+    names, x, k = zip(*((name, x[:ROWS], k[:ROWS]) for name, x, k in problems(dtype)), strict=True)
+    return list(names), torch.cat(x), torch.cat(k)
+
+
+@functools.cache
+def solved(name: str, dtype: torch.dtype) -> Tensor:
+    """The problems after far more steps than any needs."""
+    _, x, k = rows(dtype)
+    return after(90, GATES[name][0], x, k)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["may stop early", "all steps"])
+@dtypes
+@gates
+def test_steps_suffice(name, dtype, early, monkeypatch):
+    gate, _ = GATES[name]
+    names, x, k = rows(dtype)
+    monkeypatch.setattr(_solver, "is_plain", lambda *tensors: early)
+    a = torch.cat([arguments(gate, *part) for part in zip(x.split(ROWS), k.split(ROWS), strict=True)])
+    error = units(gate, a, solved(name, dtype))
+    worst = int(error.argmax())
+    assert error[worst] <= 8, (names[worst // ROWS], x[worst], k[worst])
+
+
+@dtypes
+@gates
+def test_weights_are_the_truth(name, dtype):
+    gate, true_weights = GATES[name]
+    names, x, k = rows(dtype)
+    eps, tiny = torch.finfo(dtype).eps, torch.finfo(dtype).tiny
+    a = arguments(gate, x, k)
+    y = gate.weights(a).double().numpy()
+    # an error of a, relative to |a|, is one of the logarithm of a tail, relative to a² at most
+    digits = 16 * eps * (1 + a.double().clamp(-1e4, 1e4).square().numpy())
+    least = 16 * eps if isinstance(gate, Sparse) else 20 * tiny
+    for i in range(0, len(x), ROWS // CHECKED):
+        expected = true_weights(x[i].double().numpy(), k[i].item())
+        wrong = np.abs(y[i] - expected) > digits[i] * expected + least
+        assert not wrong.any(), (names[i // ROWS], x[i], k[i], y[i], expected)
+
+
+@gates
+def test_too_few_steps_are_noticed(name):
+    """The rows above are hard enough to tell."""
+    gate, _ = GATES[name]
+    _, x, k = rows(torch.float64)
+    assert units(gate, after(3, gate, x, k), solved(name, torch.float64)).max() > 1e6
+
+
+def cauchy_cdf(a: Tensor) -> Tensor:
+    """Without cancellation in the lower tail, for a < 0: atan(−1/a)/π."""
+    return torch.where(a < -1, torch.atan(-1 / a.clamp_max(-1)) / math.pi, 0.5 + torch.atan(a) / math.pi)
+
+
+def test_a_user_gate_with_the_cauchy_cdf_finds_the_root_of_brentq():
+    gate = UserGate(cauchy_cdf, None, lambda a: cauchy_cdf(-a))
+    for problem, x, k in problems(torch.float64):
+        x, k = x[:CHECKED], k[:CHECKED]
+        y = gate.weights(arguments(gate, x, k)).numpy()
+        for row, budget, ours in zip(x.numpy(), k[:, 0].numpy(), y, strict=True):
+            reach = 1e3 + 1e16 * np.abs(row).max()
+            c = brentq(
+                lambda c, row=row, budget=budget: cauchy.cdf(row + c).sum() - budget,
+                -reach,
+                reach,
+                xtol=1e-12,
+                rtol=1e-15,
+                maxiter=500,
+            )
+            np.testing.assert_allclose(ours, cauchy.cdf(row + c), rtol=0, atol=1e-9, err_msg=problem)
+
+
+def normal_cdf(a: Tensor) -> Tensor:
+    """Unlike `torch.special.ndtr`, exact in the lower tail."""
+    return torch.special.erfc(-a / math.sqrt(2)) / 2
+
+
+def test_a_user_gate_with_the_normal_cdf_is_the_normal_gate():
+    gate = UserGate(normal_cdf, None, lambda a: normal_cdf(-a))
+    for problem, x, k in problems(torch.float64):
+        x, k = x[:100], k[:100]
+        ours, theirs = gate.weights(arguments(gate, x, k)), NORMAL.weights(arguments(NORMAL, x, k))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13, msg=lambda m, p=problem: f"{p}: {m}")
+
+
+def test_a_user_gate_with_a_cdf_of_few_digits_is_right_to_those():
+    """`torch.special.ndtr` is (1 + erf)/2: its tail is 0 beyond −8."""
+    gate = UserGate(torch.special.ndtr, None, None)
+    for problem, x, k in problems(torch.float64):
+        x, k = x[:100], k[:100]
+        y = gate.weights(arguments(gate, x, k))
+        assert ((y.sum(-1, keepdim=True) - k).abs() <= 1e-12).all(), problem
