@@ -26,7 +26,7 @@ Measure = Literal["entropy", "mass"]
 
 
 def calibrate_temperature(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     target: float,
     measure: Measure = "entropy",
@@ -36,19 +36,19 @@ def calibrate_temperature(
     mask: Tensor | None = None,
     **options: Any,
 ) -> float:
-    r"""The temperature at which the weights of ``x`` are, on average, as sharp as wanted.
+    r"""The temperature at which the weights of ``scores`` are, on average, as sharp as wanted.
 
     Found by bisection in :math:`\log \tau`, between 1e-8 and 1e8 times the standard deviation of the scores.
 
     Args:
-        x: scores, any floating shape; a batch that is typical of the data.
+        scores: any floating shape; a batch that is typical of the data.
         k: budget, an integer (for ``"mass"``) or any number, or a tensor like in :func:`khot.topk`.
         target: the mean value wanted: between 0 and 1, for ``"mass"`` between k/n and 1.
         measure: ``"entropy"``, the mean binary entropy of the weights relative to that of equal weights, or
             ``"mass"``, the share of the weight that lies on the k largest scores.
         method: the relaxation; not a random one, whose sharpness differs from call to call.
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``x``, True where an entry may be selected.
+        mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         options: of the method.
 
     Returns:
@@ -71,9 +71,9 @@ def calibrate_temperature(
     spec = method if isinstance(method, Relaxation) else get(method)
     if spec.stochastic:
         raise ValueError(f"calibrate_temperature: method must not be random, got {spec.name!r}")
-    last = position("calibrate_temperature", x, dim)
-    check_budget("calibrate_temperature", x, k, last, integer=measure == "mass")
-    scores = x.detach().to(torch.float64)
+    last = position("calibrate_temperature", scores, dim)
+    check_budget("calibrate_temperature", scores, k, last, integer=measure == "mass")
+    scores = scores.detach().to(torch.float64)
 
     def at(temperature: float) -> float:
         y = topk(scores, k, spec, temperature=temperature, dim=dim, mask=mask, **options)
@@ -101,19 +101,19 @@ def calibrate_temperature(
 
 def sharpness(
     y: Tensor,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     measure: Measure = "entropy",
     *,
     dim: int = -1,
     mask: Tensor | None = None,
 ) -> float:
-    """How sharp the weights ``y`` of the scores ``x`` are, by a measure of this module: mean over rows."""
+    """How sharp the weights ``y`` of ``scores`` are, by a measure of this module: mean over rows."""
     y = y.detach().to(compute_dtype(y))
     last = dim % y.dim()
     budget = per_row("sharpness", "k", y, k, last).movedim(-1, last)
     if measure == "mass":
-        on_top = (y * hard_topk(x, k, dim=dim, mask=mask)).sum(dim, keepdim=True)
+        on_top = (y * hard_topk(scores, k, dim=dim, mask=mask)).sum(dim, keepdim=True)
         return float((on_top / budget.clamp_min(torch.finfo(y.dtype).tiny)).mean())
     n = torch.full_like(y, y.shape[dim]) if mask is None else mask.expand(y.shape).sum(dim, keepdim=True)
     share = (budget / n).clamp(0, 1)

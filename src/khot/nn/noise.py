@@ -22,7 +22,16 @@ class _RandomTopK(OperatorTopK):
     ) -> Tensor:
         """The weights of ``x``; ``mask`` is True where an entry may be selected."""
         settings: dict[str, Any] = {**self.options, "generator": generator}
-        return topk(x, self.k, self.method, self.temperature, self.hard, self.dim, mask, **settings)
+        return topk(
+            x,
+            self.k,
+            self.method,
+            temperature=self.temperature,
+            hard=self.hard,
+            dim=self.dim,
+            mask=mask,
+            **settings,
+        )
 
 
 class GumbelTopK(_RandomTopK):

@@ -44,7 +44,16 @@ class OperatorTopK(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """The weights of ``x``; ``mask`` is True where an entry may be selected."""
-        return topk(x, self.k, self.method, self.temperature, self.hard, self.dim, mask, **self.options)
+        return topk(
+            x,
+            self.k,
+            self.method,
+            temperature=self.temperature,
+            hard=self.hard,
+            dim=self.dim,
+            mask=mask,
+            **self.options,
+        )
 
     def extra_repr(self) -> str:
         """Show the settings."""

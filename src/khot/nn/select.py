@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from khot.nn.operator import check_count, try_settings
-from khot.relaxations._select import Combine, Order, Selection, check_combine, check_order, select
+from khot.relaxations._select import Selection, select
 from khot.relaxations.facade import checked_options
+from khot.relaxations.hard import Order, check_order
 from khot.relaxations.registry import get
 
 __all__ = ["Select"]
@@ -21,7 +22,7 @@ class Select(nn.Module):
         k: how many vectors.
         method: the relaxation.
         temperature: > 0.
-        combine: ``"straight_through"`` or ``"soft"``; by default what suits the method.
+        hard: k unchanged vectors forward, the soft selection's gradient backward.
         order: the selected vectors by ``"score"`` or by ``"position"``.
         options: of the method.
 
@@ -37,7 +38,7 @@ class Select(nn.Module):
         method: str = "sigmoid",
         *,
         temperature: float = 1.0,
-        combine: Combine | None = None,
+        hard: bool = True,
         order: Order = "score",
         **options: Any,
     ) -> None:
@@ -45,13 +46,12 @@ class Select(nn.Module):
         check_count("Select", k)
         spec = get(method)
         checked_options("Select", spec, options, spec.matrix)
-        check_combine("Select", combine)
         check_order("Select", order)
         try_settings(method, temperature=temperature, **options)
         self.k = k
         self.method = method
         self.temperature = temperature
-        self.combine: Combine | None = combine
+        self.hard = hard
         self.order: Order = order
         self.options = options
 
@@ -62,9 +62,9 @@ class Select(nn.Module):
             scores,
             self.k,
             self.method,
-            self.temperature,
+            temperature=self.temperature,
             mask=mask,
-            combine=self.combine,
+            hard=self.hard,
             order=self.order,
             **self.options,
         )
@@ -74,5 +74,5 @@ class Select(nn.Module):
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
             f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, "
-            f"combine={self.combine!r}, order={self.order!r}{options}"
+            f"hard={self.hard}, order={self.order!r}{options}"
         )

@@ -8,6 +8,7 @@ eager mode).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +22,17 @@ __all__ = [
     "Rows",
     "allowed_scores",
     "as_rows",
+    "at_most_all",
     "budget",
+    "check_at_most",
     "check_budget",
+    "check_choice",
+    "check_count",
+    "check_generator",
     "check_mask",
     "check_temperature",
     "compute_dtype",
+    "directed",
     "divided",
     "inverse",
     "per_row",
@@ -41,63 +48,73 @@ _NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 class Rows(NamedTuple):
     """A checked problem with the selected dimension last.
 
-    ``x`` holds −inf where the mask excludes; ``k`` and ``temperature`` have shape (…, 1) and the
-    dtype of computation; ``order`` says how many of the largest scores matter if k is a number (so
+    ``scores`` holds −inf where the mask excludes; ``k`` and ``temperature`` have shape (…, 1) and the
+    dtype of computation; ``n_sorted`` says how many of the largest scores matter if k is a number (so
     that a partial sort is enough), and is None if it is a tensor.
     """
 
-    x: Tensor
+    scores: Tensor
     k: Tensor
     temperature: Tensor
-    order: int | None
+    n_sorted: int | None
 
 
 def as_rows(
     name: str,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     temperature: Number | Tensor,
     dim: int,
     mask: Tensor | None,
 ) -> Rows:
     """Check the arguments of the operator called ``name`` and bring them to row form."""
-    last = position(name, x, dim)
-    k_rows = budget(name, x, k, last)
+    last = position(name, scores, dim)
+    k_rows = budget(name, scores, k, last)
     check_temperature(name, temperature)
-    t_rows = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
-    rows = allowed_scores(name, x, mask).movedim(last, -1)
-    order = None if isinstance(k, Tensor) else math.floor(k) + 2  # one more: k may round up to an integer
-    return Rows(rows, k_rows, t_rows, order)
+    t_rows = per_row(name, "temperature", scores, within_range(temperature, compute_dtype(scores)), last)
+    rows = allowed_scores(name, scores, mask).movedim(last, -1)
+    n_sorted = None if isinstance(k, Tensor) else math.floor(k) + 2  # one more: k may round up to an integer
+    return Rows(rows, k_rows, t_rows, n_sorted)
 
 
-def position(name: str, x: Tensor, dim: int) -> int:
-    """The non-negative index of ``dim``, after checking that ``x`` holds floating-point scores."""
-    if not isinstance(x, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: x must be a torch.Tensor, got {type(x).__name__}")
-    if not x.is_floating_point():
-        raise TypeError(f"{name}: x must have a floating-point dtype, got {x.dtype}; use x.float()")
-    if x.dim() == 0:
-        raise ValueError(f"{name}: x must have at least one dimension, got a scalar tensor")
-    if not -x.dim() <= dim < x.dim():
-        raise IndexError(f"{name}: dim must be in [{-x.dim()}, {x.dim() - 1}], got {dim}")
-    return dim % x.dim()
+def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> int:
+    """The non-negative index of ``dim``, after checking that ``scores`` is a floating-point tensor."""
+    if not isinstance(scores, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(scores).__name__}")
+    if not scores.is_floating_point():
+        raise TypeError(
+            f"{name}: {argument} must have a floating-point dtype, got {scores.dtype}; use {argument}.float()"
+        )
+    if scores.dim() == 0:
+        raise ValueError(f"{name}: {argument} must have at least one dimension, got a scalar tensor")
+    if not isinstance(dim, int) or isinstance(dim, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: dim must be an integer, got {dim!r}")
+    if not -scores.dim() <= dim < scores.dim():
+        raise IndexError(f"{name}: dim must be in [{-scores.dim()}, {scores.dim() - 1}], got {dim}")
+    return dim % scores.dim()
 
 
-def budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
+def directed(scores: Tensor, largest: bool) -> Tensor:
+    """The scores whose largest are wanted: the one place where ``largest=False`` turns them round."""
+    return scores if largest else -scores
+
+
+def budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
     """Check 0 ≤ k ≤ n and return it with shape (…, 1) in the dtype of computation.
 
     With ``integer`` a number must be whole and a tensor is rounded.
     """
-    check_budget(name, x, k, dim, integer=integer)
-    rows = per_row(name, "k", x, k, dim)
+    check_budget(name, scores, k, dim, integer=integer)
+    rows = per_row(name, "k", scores, k, dim)
     return rows.round() if integer and isinstance(k, Tensor) else rows
 
 
-def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> None:
+def check_budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> None:
     """Check 0 ≤ k ≤ n, and with ``integer`` that a number is whole."""
-    n = x.shape[dim]
+    n = scores.shape[dim]
     if type(k) is int and 0 <= k <= n:  # the rule; to ask whether it is a tensor costs more than the rest
         return
+    limit = f"k must satisfy 0 <= k <= n = {n} (scores.shape = {tuple(scores.shape)}, dim = {dim})"
     if isinstance(k, Tensor):
         _check_real(name, "k", k)
         if not is_plain(k):
@@ -107,35 +124,63 @@ def check_budget(name: str, x: Tensor, k: Number | Tensor, dim: int, *, integer:
             return
         got = f"a tensor with values in [{low.item():g}, {high.item():g}]"
     elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: k must be a number or a tensor, got {type(k).__name__}")
+        raise TypeError(f"{name}: k must be a number or a tensor, got {k!r}")
     elif 0 <= k <= n:
         if integer and k != int(k):
-            raise ValueError(f"{name}: k must be an integer for a hard selection, got k = {k}")
+            raise ValueError(f"{name}: k must be an integer here, got k = {k}")
         return
     else:
         got = f"k = {k}"
-    raise ValueError(
-        f"{name}: k must satisfy 0 <= k <= n = {n} (x.shape = {tuple(x.shape)}, dim = {dim}), got {got}"
-    )
+    raise ValueError(f"{name}: {limit}, got {got}")
 
 
-def check_mask(name: str, x: Tensor, mask: Tensor) -> None:
-    """Check that ``mask`` is boolean and broadcasts to ``x``."""
+def check_count(name: str, scores: Tensor, k: int, dim: int, *, at_most: bool = False) -> int:
+    """An integer k, 0 ≤ k ≤ n (or beyond n with ``at_most``), as a Python int: results have k places."""
+    if isinstance(k, Tensor):
+        raise TypeError(
+            f"{name}: k must be one integer, got a tensor: the result has k places, the same in all rows"
+        )
+    if at_most:
+        check_at_most(name, k)
+    check_budget(name, scores, min(k, scores.shape[dim]) if at_most else k, dim, integer=True)
+    return int(k)
+
+
+def check_at_most(name: str, k: Number | Tensor) -> None:
+    """Check a budget that may exceed n: a number, not negative, and finite."""
+    if isinstance(k, Tensor):
+        return
+    if isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be a number or a tensor, got {k!r}")
+    if not 0 <= k < math.inf:
+        raise ValueError(f"{name}: k must be finite and not negative, got k = {k}")
+
+
+def at_most_all(name: str, scores: Tensor, k: Number | Tensor, dim: int) -> Number | Tensor:
+    """The budget, or n where it is more."""
+    n = scores.shape[dim]
+    check_at_most(name, k)
+    return k.clamp_max(n) if isinstance(k, Tensor) else min(k, n)
+
+
+def check_mask(name: str, scores: Tensor, mask: Tensor) -> None:
+    """Check that ``mask`` is boolean and broadcasts to ``scores``."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: mask must be a boolean tensor (True = may be selected), got {got}")
-    if not _broadcasts_to(mask.shape, x.shape):
+    if not _broadcasts_to(mask.shape, scores.shape):
         raise ValueError(
-            f"{name}: mask must broadcast to x.shape = {tuple(x.shape)}, got shape {tuple(mask.shape)}"
+            f"{name}: mask must broadcast to scores.shape = {tuple(scores.shape)}, "
+            f"got shape {tuple(mask.shape)}"
         )
 
 
-def allowed_scores(name: str, x: Tensor, mask: Tensor | None) -> Tensor:
-    """``x`` with −inf where ``mask`` is False."""
+def allowed_scores(name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """``scores`` with −inf where ``mask`` is False."""
     if mask is None:
-        return x
-    check_mask(name, x, mask)
-    return x.masked_fill(~mask, -math.inf)
+        return scores
+    check_mask(name, scores, mask)
+    return scores.masked_fill(~mask, -math.inf)
 
 
 def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
@@ -165,50 +210,64 @@ def inverse(temperature: Tensor) -> Tensor:
     return by_logarithm + (1 / temperature - by_logarithm).detach()
 
 
-def divided(x: Tensor, temperature: Tensor) -> Tensor:
+def divided(scores: Tensor, temperature: Tensor) -> Tensor:
     """x/τ, with such a gradient in τ; what is infinite stays so, and has none."""
     if not temperature.requires_grad:
-        return x / temperature
-    finite = x.isfinite()
-    return torch.where(finite, torch.where(finite, x, 0) * inverse(temperature), x)
+        return scores / temperature
+    finite = scores.isfinite()
+    return torch.where(finite, torch.where(finite, scores, 0) * inverse(temperature), scores)
 
 
-def compute_dtype(x: Tensor) -> torch.dtype:
+def compute_dtype(scores: Tensor) -> torch.dtype:
     """The dtype of computation: half types are computed in float32."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
+    return torch.float64 if scores.dtype == torch.float64 else torch.float32
 
 
-def per_row(name: str, argument: str, x: Tensor, value: Number | Tensor, dim: int) -> Tensor:
-    """``value`` with shape (…, 1), broadcast to the rows of ``x``, in the dtype of computation."""
-    batch = x.shape[:dim] + x.shape[dim + 1 :]
-    dtype = compute_dtype(x)
+def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, dim: int) -> Tensor:
+    """``value`` with shape (…, 1), broadcast to the rows of ``scores``, in the dtype of computation."""
+    batch = scores.shape[:dim] + scores.shape[dim + 1 :]
+    dtype = compute_dtype(scores)
     if not isinstance(value, Tensor):
-        return torch.full((), float(value), dtype=dtype, device=x.device).expand(*batch, 1)
+        return torch.full((), float(value), dtype=dtype, device=scores.device).expand(*batch, 1)
     if not _broadcasts_to(value.shape, batch):
         raise ValueError(
-            f"{name}: {argument} must broadcast to x.shape without dim {dim}, {tuple(batch)}, "
+            f"{name}: {argument} must broadcast to scores.shape without dim {dim}, {tuple(batch)}, "
             f"got shape {tuple(value.shape)}"
         )
     return value.to(dtype).expand(batch).unsqueeze(-1)
 
 
-def check_temperature(name: str, temperature: Number | Tensor) -> None:
-    """Check that the temperature is positive and finite."""
+def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:
+    """Check that a word is one of those known."""
+    known = list(choices)
+    if value not in known:
+        words = ", ".join(repr(word) for word in known[:-1])
+        raise ValueError(f"{name}: {argument} must be {words} or {known[-1]!r}, got {value!r}")
+
+
+def check_generator(name: str, generator: torch.Generator | None) -> None:
+    """Check that it is a generator, or None for torch's own."""
+    if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
+
+
+def check_temperature(name: str, temperature: Number | Tensor, argument: str = "temperature") -> None:
+    """Check that the temperature, or another width, is positive and finite."""
     if type(temperature) is float and 0 < temperature < math.inf:
         return
     if isinstance(temperature, Tensor):
-        _check_real(name, "temperature", temperature)
+        _check_real(name, argument, temperature)
         if is_plain(temperature):
             low, high = temperature.detach().aminmax()
             if not (low > 0 and high < math.inf):
                 raise ValueError(
-                    f"{name}: temperature must be positive and finite, "
+                    f"{name}: {argument} must be positive and finite, "
                     f"got a tensor with values in [{low.item():g}, {high.item():g}]"
                 )
     elif isinstance(temperature, bool) or not isinstance(temperature, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: temperature must be a number or a tensor, got {type(temperature).__name__}")
+        raise TypeError(f"{name}: {argument} must be a number or a tensor, got {temperature!r}")
     elif not 0 < temperature < math.inf:
-        raise ValueError(f"{name}: temperature must be positive and finite, got {temperature}")
+        raise ValueError(f"{name}: {argument} must be positive and finite, got {temperature}")
 
 
 def _check_real(name: str, argument: str, value: Tensor) -> None:

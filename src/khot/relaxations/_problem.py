@@ -22,6 +22,7 @@ from khot.relaxations._arguments import (
     budget,
     check_temperature,
     compute_dtype,
+    directed,
     divided,
     per_row,
     position,
@@ -39,10 +40,10 @@ __all__ = [
     "RowsOf",
     "WeightsOf",
     "open_problem",
+    "relaxed_matrix",
+    "relaxed_weights",
     "rows_of",
     "softmax_rows",
-    "topk_matrix",
-    "topk_weights",
     "weights_of",
 ]
 
@@ -62,14 +63,15 @@ Normalised = Callable[[Tensor, Tensor], Tensor]
 _BLOCK = 1 << 22  # logits of a row of scores at a time
 
 
-def topk_weights(
+def relaxed_weights(
     name: str,
     weights_of: WeightsOf,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     temperature: Number | Tensor,
     dim: int,
     mask: Tensor | None,
+    largest: bool,
     hard: bool,
     *,
     dtype: torch.dtype | None = None,
@@ -79,21 +81,22 @@ def topk_weights(
 
     ``dtype`` is that of computation, if not the usual one; scores that are not ``anchored`` keep their zero.
     """
-    last = position(name, x, dim)
-    k_rows = budget(name, x, k, last, integer=True)
-    rows, tau = _in_rows(name, x, temperature, last, mask, dtype)
+    last = position(name, scores, dim)
+    scores = directed(scores, largest)
+    k_rows = budget(name, scores, k, last, integer=True)
+    rows, tau = _in_rows(name, scores, temperature, last, mask, dtype)
     settled, fixed, _, k_left, _ = settle(rows, k_rows)
-    most = x.shape[last] if isinstance(k, Tensor) else int(k)
+    most = scores.shape[last] if isinstance(k, Tensor) else int(k)
     open_entries = ~settled
     soft = weights_of(_scaled(rows, tau, open_entries, most, anchored), open_entries, k_left, most)
-    y = torch.where(settled, fixed, soft).to(x.dtype).movedim(-1, last)
-    return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
+    y = torch.where(settled, fixed, soft).to(scores.dtype).movedim(-1, last)
+    return straight_through(y, hard_topk(scores, k, dim=dim, mask=mask)) if hard else y
 
 
-def topk_matrix(
+def relaxed_matrix(
     name: str,
     rows_of: RowsOf,
-    x: Tensor,
+    scores: Tensor,
     k: int,
     temperature: Number | Tensor,
     dim: int,
@@ -104,18 +107,18 @@ def topk_matrix(
     first: int = 1,
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0."""
-    last = position(name, x, dim)
-    budget(name, x, k, last, integer=True)
-    rows, tau = _in_rows(name, x, temperature, last, mask, dtype)
+    last = position(name, scores, dim)
+    budget(name, scores, k, last, integer=True)
+    rows, tau = _in_rows(name, scores, temperature, last, mask, dtype)
     surely, excluded = rows == math.inf, rows == -math.inf
     n_surely = surely.sum(-1, keepdim=True)
-    n_allowed = x.shape[last] - excluded.sum(-1, keepdim=True)
+    n_allowed = scores.shape[last] - excluded.sum(-1, keepdim=True)
     finite = ~(surely | excluded)
-    row = torch.arange(first, int(k) + 1, device=x.device)
+    row = torch.arange(first, int(k) + 1, device=scores.device)
     matrix = rows_of(_scaled(rows, tau, finite, int(k), anchored), finite, row - n_surely)
     shared = (surely / n_surely.clamp_min(1)).to(matrix.dtype).unsqueeze(-2)
     matrix = torch.where((row <= n_surely).unsqueeze(-1), shared, matrix)
-    return torch.where((row <= n_allowed).unsqueeze(-1), matrix, 0).to(x.dtype)
+    return torch.where((row <= n_allowed).unsqueeze(-1), matrix, 0).to(scores.dtype)
 
 
 def softmax_rows(logits: Tensor, allowed: Tensor) -> Tensor:
@@ -139,12 +142,18 @@ class OpenProblem(NamedTuple):
 
 
 def open_problem(
-    name: str, x: Tensor, k: int, temperature: Number | Tensor, mask: Tensor | None, *, anchored: bool = True
+    name: str,
+    scores: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    mask: Tensor | None,
+    *,
+    anchored: bool = True,
 ) -> OpenProblem:
     """For an operator that selects by itself, along the last dimension."""
-    last = position(name, x, -1)
-    k_rows = budget(name, x, k, last, integer=True)
-    rows, tau = _in_rows(name, x, temperature, last, mask, None)
+    last = position(name, scores, -1)
+    k_rows = budget(name, scores, k, last, integer=True)
+    rows, tau = _in_rows(name, scores, temperature, last, mask, None)
     settled, fixed, _, _, _ = settle(rows, k_rows)
     surely = rows == math.inf
     finite = ~(surely | (rows == -math.inf))
@@ -185,7 +194,7 @@ def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsO
 
 def _in_rows(
     name: str,
-    x: Tensor,
+    scores: Tensor,
     temperature: Number | Tensor,
     last: int,
     mask: Tensor | None,
@@ -193,8 +202,8 @@ def _in_rows(
 ) -> tuple[Tensor, Tensor]:
     """Scores (…, n) and temperatures (…, 1)."""
     check_temperature(name, temperature)
-    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
-    rows = allowed_scores(name, x, mask).to(dtype or compute_dtype(x)).movedim(last, -1)
+    tau = per_row(name, "temperature", scores, within_range(temperature, compute_dtype(scores)), last)
+    rows = allowed_scores(name, scores, mask).to(dtype or compute_dtype(scores)).movedim(last, -1)
     return rows, tau.to(rows.dtype)
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import Number, allowed_scores, budget, check_mask, position
+from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
 from khot.relaxations.facade import checked_options, topk, topk_matrix
-from khot.relaxations.hard import ranked_indices
+from khot.relaxations.hard import Order, check_order, gathered, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
 
-__all__ = ["Combine", "Order", "Selection", "check_combine", "check_order", "select"]
-
-Combine = Literal["straight_through", "soft"]
-Order = Literal["score", "position"]
+__all__ = ["Selection", "select"]
 
 
 class Selection(NamedTuple):
@@ -39,35 +36,37 @@ def select(
     scores: Tensor,
     k: int,
     method: str | Relaxation = "sigmoid",
+    *,
     temperature: Number | Tensor = 1.0,
+    hard: bool = True,
+    order: Order = "score",
     dim: int = -1,
     mask: Tensor | None = None,
     largest: bool = True,
-    *,
-    combine: Combine | None = None,
-    order: Order = "score",
+    at_most: bool = False,
     **options: Any,
 ) -> Selection:
     r"""Select the ``k`` vectors with the largest scores, so that a gradient reaches the scores.
 
-    A method with weights alone (such as ``"sigmoid"``) selects the vectors of the hard top-k:
-    ``"straight_through"`` passes them unchanged and gives the scores the gradient of the weights, ``"soft"``
-    multiplies them by their weights. A method with rows (such as ``"successive_halving"``, ``"softsort"``)
-    blends vectors, row r of its matrix times the values: ``"soft"``; with ``"straight_through"`` the result
-    is the hard selection and only the gradient is that of the blend.
+    With ``hard``, the default for every method, these are the k vectors unchanged, and the gradient is that
+    of the soft selection, which ``hard=False`` gives: a method with weights alone (such as ``"sigmoid"``)
+    multiplies the k vectors by their weights; a method with rows (such as ``"successive_halving"``,
+    ``"softsort"``) blends all vectors, row r of its matrix times the values.
 
     Args:
-        values: vectors, shape ``(*scores.shape, d)``.
+        values: vectors, shape ``(*scores.shape, d)``; or ``(n, d)``, one table that all rows of ``scores``
+            select from (it is not expanded).
         scores: one for each vector. −inf means excluded, +inf surely selected.
         k: how many, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
+        hard: k unchanged vectors forward, the soft selection's gradient backward.
+        order: the selected vectors by falling ``"score"``, or by ``"position"``, as they stood.
         dim: the dimension of ``scores`` along which to select.
         mask: boolean, broadcastable to ``scores``, True where a vector may be selected. The values of
             excluded entries are not looked at.
-        largest: False selects the smallest scores.
-        combine: as above; by default ``"soft"`` for a method with rows, else ``"straight_through"``.
-        order: the selected vectors by falling ``"score"``, or by ``"position"``, as they stood.
+        largest: False selects the smallest scores; then +inf means excluded and −inf surely selected.
+        at_most: a ``k`` above n selects all; the result still has k places.
         options: of the method.
 
     Returns:
@@ -84,38 +83,34 @@ def select(
         >>> [round(v, 2) for v in scores.grad.tolist()]
         [-0.42, -0.09, 0.52]
     """
-    spec = method if isinstance(method, Relaxation) else get(method)
     name = "select"
+    spec = get(method, name)
     checked_options(name, spec, options, spec.matrix)
-    last = _checked(name, values, scores, k, dim, mask)
-    check_combine(name, combine)
     check_order(name, order)
-    scores = allowed_scores(name, scores if largest else -scores, mask).movedim(last, -1)
-    values = values.movedim(last, -2)
-    excluded = scores == -math.inf
-    if not is_plain(excluded) or bool(excluded.any()):  # their values may be anything, and 0 · NaN is NaN
-        values = torch.where(excluded.unsqueeze(-1), 0, values)
+    last, shared = _checked(name, values, scores, dim, mask)
+    k = check_count(name, scores, k, last, at_most=at_most)
+    scores = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    values = values if shared else values.movedim(last, -2)
     settings: dict[str, Any] = {"temperature": temperature, **options}
+    n = scores.shape[-1]
     blends = None
     if spec.matrix is None:
-        weights = topk(scores, k, spec, **settings)
+        weights = topk(scores, min(k, n), spec, **settings)
     else:
-        blends, weights = _blended(spec, values, scores, k, settings)
+        blends, weights = _blended(spec, _readable(values, scores), scores, min(k, n), settings)
     # What a random method has selected is known by its weights.
     ranked = torch.where(scores == -math.inf, scores, weights) if spec.stochastic else scores
     indices, exists = ranked_indices(ranked, k)
-    chosen = values.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, values.shape[-1]))
-    chosen = torch.where(exists.unsqueeze(-1), chosen, 0)
+    chosen = gathered(values, indices, exists)
     if blends is None:
         factor = weights.gather(-1, indices).unsqueeze(-1).to(values.dtype)
-        if combine != "soft":
-            factor = straight_through(factor, torch.ones_like(factor))
-        chosen = chosen * factor
+        chosen = chosen * (straight_through(factor, torch.ones_like(factor)) if hard else factor)
     else:
-        chosen = straight_through(blends, chosen) if combine == "straight_through" else blends
+        blends = torch.nn.functional.pad(blends, (0, 0, 0, k - blends.shape[-2]))
+        chosen = straight_through(blends, chosen) if hard else blends
     indices = torch.where(exists, indices, -1)
     if order == "position":
-        place = torch.where(exists, indices, scores.shape[-1]).argsort(-1)
+        place = torch.where(exists, indices, n).argsort(-1)
         indices = indices.gather(-1, place)
         chosen = chosen.gather(-2, place.unsqueeze(-1).expand(chosen.shape))
     return Selection(chosen.movedim(-2, last), weights.movedim(-1, last), indices.movedim(-1, last))
@@ -125,41 +120,32 @@ def _blended(
     spec: Relaxation, values: Tensor, scores: Tensor, k: int, settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
     """The blends (…, k, d) of a method with rows, and its weights."""
-    if spec.select is not None:
+    if spec.select is not None and values.dim() == scores.dim() + 1:
         return spec.select(values, scores, k, **settings)
     rows = topk_matrix(scores, k, spec, **settings)
     return rows.to(values.dtype) @ values, rows.sum(-2)
 
 
-def check_combine(name: str, combine: str | None) -> None:
-    """Raise unless it is one of the two, or None."""
-    if combine not in (None, "straight_through", "soft"):
-        raise ValueError(f"{name}: combine must be 'straight_through' or 'soft', got {combine!r}")
+def _readable(values: Tensor, scores: Tensor) -> Tensor:
+    """The values, with 0 for those of excluded entries where these may be anything: 0 · NaN is NaN."""
+    excluded = scores == -math.inf
+    if is_plain(excluded, values) and (not bool(excluded.any()) or bool(values.isfinite().all())):
+        return values
+    return torch.where(excluded.unsqueeze(-1), 0, values)
 
 
-def check_order(name: str, order: str) -> None:
-    """Raise unless it is one of the two."""
-    if order not in ("score", "position"):
-        raise ValueError(f"{name}: order must be 'score' or 'position', got {order!r}")
-
-
-def _checked(name: str, values: Tensor, scores: Tensor, k: int, dim: int, mask: Tensor | None) -> int:
-    """The non-negative index of ``dim``."""
-    if not isinstance(scores, Tensor) or not scores.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
-        got = scores.dtype if isinstance(scores, Tensor) else type(scores).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: scores must be a floating-point tensor, got {got}")
+def _checked(name: str, values: Tensor, scores: Tensor, dim: int, mask: Tensor | None) -> tuple[int, bool]:
+    """The non-negative index of ``dim``, and whether the values are one table for all rows."""
+    last = position(name, scores, dim)
     if not isinstance(values, Tensor) or not values.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
         got = values.dtype if isinstance(values, Tensor) else type(values).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: values must be a floating-point tensor, got {got}")
-    last = position(name, scores, dim)
-    if values.shape[:-1] != scores.shape:
+    shared = values.dim() == 2 and scores.dim() > 1 and values.shape[0] == scores.shape[last]
+    if not shared and values.shape[:-1] != scores.shape:
         raise ValueError(
-            f"{name}: values must have the shape of scores and one dimension more, "
-            f"{(*scores.shape, 'd')}, got {tuple(values.shape)}"
+            f"{name}: values must have the shape of scores and one dimension more, {(*scores.shape, 'd')}, "
+            f"or be one table for all rows, {(scores.shape[last], 'd')}; got {tuple(values.shape)}"
         )
-    if isinstance(k, Tensor):
-        raise TypeError(f"{name}: k must be an integer, got a tensor: the rows of the result have one shape")
-    budget(name, scores, k, last, integer=True)
     if mask is not None:
         check_mask(name, scores, mask)
-    return last
+    return last, shared

@@ -10,51 +10,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, allowed_scores, budget, position
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    at_most_all,
+    check_count,
+    compute_dtype,
+    directed,
+    position,
+)
+from khot.relaxations._capped import capped_weights
 from khot.relaxations.hard import ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
-from khot.relaxations.threshold.sparse import sparse_topk
 
 __all__ = ["checked_options", "has_rows", "options_of", "topk", "topk_matrix", "topk_values"]
 
-_SHARED = ("temperature", "dim", "mask", "hard")
+_SHARED = ("temperature", "dim", "mask", "hard", "largest")
+_MEANT = {
+    **dict.fromkeys(("tau", "temp", "T", "epsilon"), "temperature"),
+    "axis": "dim", "descending": "largest", "straight_through": "hard", "rng": "generator",
+}
 
 
 def topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     method: str | Relaxation = "sigmoid",
+    *,
     temperature: Number | Tensor = 1.0,
     hard: bool = False,
     dim: int = -1,
     mask: Tensor | None = None,
     largest: bool = True,
-    *,
+    at_most: bool = False,
     capped: bool = False,
     **options: Any,
 ) -> Tensor:
-    r"""K-hot weights: a differentiable mask of the ``k`` largest entries of ``x`` along ``dim``.
+    r"""K-hot weights: a differentiable mask of the ``k`` largest ``scores`` along ``dim``.
 
     Unlike :func:`torch.topk` this returns neither values nor indices but a weight for every entry, because
     the weights are what has a gradient. For indices take ``x.topk(k).indices``; for a hard mask that still
     trains, ``hard=True``.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: how many, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: how many, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         method: the relaxation, by name (``khot.relaxations.registry.names()`` lists them) or as a
             :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``x``, True where an entry may be selected.
+        mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False selects the smallest entries; then +inf means excluded and −inf surely selected.
+        at_most: a ``k`` above n means all entries, instead of an error.
         capped: project the weights of a method that may exceed 1 on the capped simplex.
         options: of the method, such as ``norm`` for ``"sparse"``.
 
     Returns:
-        Weights in the shape and dtype of ``x``.
+        Weights in the shape and dtype of ``scores``.
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -65,19 +79,24 @@ def topk(
         >>> topk(x, 1, largest=False, hard=True).tolist()
         [0.0, 1.0, 0.0]
     """
-    spec = method if isinstance(method, Relaxation) else get(method)
-    checked_options("topk", spec, options)
-    scores = x if largest else -x
-    y = spec.weights(scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard, **options)
-    if not capped or spec.bounded or hard:
-        return y
-    return sparse_topk(y, k, dim=dim, mask=mask)
+    name = "topk"
+    spec = get(method, name)
+    checked_options(name, spec, options)
+    if at_most:
+        k = at_most_all(name, scores, k, position(name, scores, dim))
+    scores = directed(scores, largest)
+    over = capped and not spec.bounded
+    y = spec.weights(
+        scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard and not over, **options
+    )
+    return capped_weights(y, scores, k, dim=dim, mask=mask, hard=hard) if over else y
 
 
 def topk_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     method: str | Relaxation = "sigmoid",
+    *,
     temperature: Number | Tensor = 1.0,
     hard: bool = False,
     dim: int = -1,
@@ -85,25 +104,25 @@ def topk_matrix(
     largest: bool = True,
     **options: Any,
 ) -> Tensor:
-    r"""Soft one-hot rows, shape (…, k, n): row r is 'the r-th best' entry of ``x`` along ``dim``.
+    r"""Soft one-hot rows, shape (…, k, n): row r is 'the r-th best' entry of ``scores`` along ``dim``.
 
     Rows sum to 1 (those beyond the number of allowed entries are 0), and their sum are the weights of
     :func:`khot.topk` if more than k entries are allowed. A method of the threshold family has no rows of its
     own; there row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, never negative.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
         k: how many rows, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
-        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         hard: exact one-hot rows forward (ties by index), the relaxation's gradient backward.
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``x``, True where an entry may be selected.
+        mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False ranks from the smallest; then +inf means excluded and −inf surely selected.
         options: of the method.
 
     Returns:
-        Shape (…, k, n): ``x.shape`` without ``dim``, then rows, then the entries of ``dim``.
+        Shape (…, k, n): ``scores.shape`` without ``dim``, then rows, then the entries of ``dim``.
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -112,29 +131,16 @@ def topk_matrix(
         >>> [[round(v, 2) for v in row] for row in topk_matrix(x, 2).tolist()]  # columns sum to topk(x, 2)
         [[0.55, 0.14, 0.31], [0.31, 0.31, 0.38]]
     """
-    spec = method if isinstance(method, Relaxation) else get(method)
-    checked_options("topk_matrix", spec, options, spec.matrix)
-    last = position("topk_matrix", x, dim)
-    budget("topk_matrix", x, k, last, integer=True)
-    scores = x if largest else -x
-    settings: dict[str, Any] = {"temperature": temperature, "mask": mask, **options}
-    if spec.matrix is not None:
-        rows = spec.matrix(scores, int(k), dim=dim, **settings)
-    elif spec.real_k:
-        rows = _increments(spec, scores, int(k), last, **settings)
-    else:
-        raise TypeError(f"topk_matrix: method {spec.name!r} gives weights alone, it has no rows")
-    if not hard:
-        return rows
-    indices, exists = ranked_indices(allowed_scores("topk_matrix", scores, mask).movedim(last, -1), int(k))
-    exact = torch.zeros_like(rows).scatter(-1, indices.unsqueeze(-1), exists.unsqueeze(-1).to(rows.dtype))
-    return straight_through(rows, exact)
+    return _rows("topk_matrix", scores, k, method, temperature, hard, dim, mask, largest, options).to(
+        scores.dtype
+    )
 
 
 def topk_values(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     method: str | Relaxation = "sigmoid",
+    *,
     temperature: Number | Tensor = 1.0,
     hard: bool = False,
     dim: int = -1,
@@ -142,34 +148,67 @@ def topk_values(
     largest: bool = True,
     **options: Any,
 ) -> Tensor:
-    r"""The ``k`` largest values of ``x`` along ``dim``, softly sorted: :func:`khot.topk_matrix` times ``x``.
+    r"""The ``k`` largest ``scores`` along ``dim``, softly sorted: :func:`khot.topk_matrix` times the scores.
 
     As the temperature → 0 these are ``torch.topk(x, k).values``, with a gradient in the other entries too.
 
     Args:
-        x: values, any floating shape. −inf means excluded; +inf is not allowed where it has weight.
+        scores: any floating shape. −inf means excluded; +inf is not allowed where it has weight.
         k: how many, an integer.
         method: as in :func:`khot.topk_matrix`, like all that follow.
         temperature: > 0.
         hard: the exact values forward, the relaxation's gradient backward.
         dim: the dimension along which to select; the values are along it, best first.
-        mask: boolean, broadcastable to ``x``, True where an entry may be selected.
+        mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False gives the smallest values, smallest first.
         options: of the method.
 
     Returns:
-        Shape of ``x`` with k along ``dim``; 0 in places beyond the number of allowed entries.
+        Shape of ``scores`` with k along ``dim``; 0 in places beyond the number of allowed entries.
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
         >>> [round(v, 2) for v in topk_values(x, 2, method="softsort", temperature=0.1).tolist()]
         [3.0, 2.0]
     """
-    rows = topk_matrix(x, k, method, temperature, hard, dim, mask, largest, **options)
-    values = x.movedim(dim, -1)
-    excluded = -math.inf if largest else math.inf
-    values = torch.where(values == excluded, 0, values)  # its weight is 0, and 0 · inf is NaN
-    return (rows @ values.unsqueeze(-1)).squeeze(-1).movedim(-1, dim)
+    name = "topk_values"
+    rows = _rows(name, scores, k, method, temperature, hard, dim, mask, largest, options)
+    allowed = allowed_scores(name, directed(scores, largest), mask) != -math.inf
+    values = torch.where(allowed, scores, 0).movedim(
+        dim, -1
+    )  # what is excluded may be anything, 0 · NaN is NaN
+    return (rows @ values.to(rows.dtype).unsqueeze(-1)).squeeze(-1).to(scores.dtype).movedim(-1, dim)
+
+
+def _rows(
+    name: str,
+    scores: Tensor,
+    k: int,
+    method: str | Relaxation,
+    temperature: Number | Tensor,
+    hard: bool,
+    dim: int,
+    mask: Tensor | None,
+    largest: bool,
+    options: Mapping[str, Any],
+) -> Tensor:
+    """Soft one-hot rows (…, k, n); those of the threshold family in the dtype of computation."""
+    spec = get(method, name)
+    if not has_rows(spec):
+        raise TypeError(f"{name}: method {spec.name!r} gives weights alone, it has no rows")
+    checked_options(name, spec, options, spec.matrix)
+    last = position(name, scores, dim)
+    k = check_count(name, scores, k, last)
+    scores = directed(scores, largest)
+    if spec.matrix is not None:
+        rows = spec.matrix(scores, k, dim=dim, temperature=temperature, mask=mask, **options)
+    else:
+        rows = _increments(name, spec, scores, k, last, temperature, mask, **options)
+    if not hard:
+        return rows
+    indices, exists = ranked_indices(allowed_scores(name, scores, mask).movedim(last, -1), k)
+    exact = torch.zeros_like(rows).scatter(-1, indices.unsqueeze(-1), exists.unsqueeze(-1).to(rows.dtype))
+    return straight_through(rows, exact)
 
 
 def has_rows(spec: Relaxation) -> bool:
@@ -181,11 +220,14 @@ def checked_options(
     name: str, spec: Relaxation, options: Mapping[str, Any], function: Callable[..., Any] | None = None
 ) -> None:
     """Raise unless the method, or this function of it, has each of the options."""
+    if not options:
+        return
     known = options_of(spec.weights if function is None else function)
-    unknown = [option for option in options if option not in known]
-    if unknown:
-        has = f"its options: {', '.join(known)}" if known else "it has none"
-        raise TypeError(f"{name}: method {spec.name!r} has no option {unknown[0]!r}; {has}")
+    for option in options:
+        if option not in known:
+            meant = _MEANT.get(option)
+            hint = f"; did you mean {meant!r}?" if meant else f"; its options: {', '.join(known) or 'none'}"
+            raise TypeError(f"{name}: method {spec.name!r} has no option {option!r}{hint}")
 
 
 def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -195,18 +237,22 @@ def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _increments(
+    name: str,
     spec: Relaxation,
-    x: Tensor,
+    scores: Tensor,
     k: int,
     last: int,
     temperature: Number | Tensor,
     mask: Tensor | None,
     **options: Any,
 ) -> Tensor:
-    """y(r) − y(r − 1) for r = 1 … k, in one call with a budget for each row of the result."""
-    rows = allowed_scores("topk_matrix", x, mask).movedim(last, -1)
+    """y(r) − y(r − 1) for r = 1 … k, in one call with a budget for each row of the result.
+
+    In the dtype of computation: differences of weights rounded to a half type would have no digits.
+    """
+    rows = allowed_scores(name, scores, mask).movedim(last, -1).to(compute_dtype(scores))
     stacked = rows.unsqueeze(-2).expand(*rows.shape[:-1], k, rows.shape[-1])
-    budgets = torch.arange(1, k + 1, dtype=torch.float64, device=x.device)
+    budgets = torch.arange(1, k + 1, dtype=torch.float64, device=scores.device)
     if isinstance(temperature, Tensor):
         temperature = temperature.expand(rows.shape[:-1]).unsqueeze(-1)
     y = spec.weights(stacked, budgets.expand(stacked.shape[:-1]), temperature=temperature, **options)

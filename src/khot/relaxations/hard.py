@@ -10,6 +10,7 @@ expected O(n) in the compiled kernel, a partial sort in torch operations.
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,67 +24,114 @@ from khot.relaxations._arguments import (
     allowed_scores,
     budget,
     check_budget,
+    check_choice,
     check_mask,
     compute_dtype,
+    directed,
     position,
 )
 
-__all__ = ["hard_topk", "ranked_indices"]
+__all__ = ["Order", "check_order", "gathered", "hard_topk", "ranked_indices"]
+
+Order = Literal["score", "position"]
 
 
-def hard_topk(x: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | None = None) -> Tensor:
-    r"""Mark the ``k`` largest entries of ``x`` along ``dim`` with 1, all others with 0.
+def hard_topk(
+    scores: Tensor,
+    k: Number | Tensor,
+    *,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    r"""Mark the ``k`` largest ``scores`` along ``dim`` with 1, all others with 0.
 
     Args:
-        x: scores, any floating shape. −inf is never selected, +inf always (up to k).
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim``
+        scores: any floating shape. −inf is never selected, +inf always (up to k).
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim``
             (rounded to integers).
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``x``; False is never selected.
+        mask: boolean, broadcastable to ``scores``; False is never selected.
+        largest: False marks the smallest; then +inf is never selected and −inf always.
 
     Returns:
-        Zeros and ones in the shape and dtype of ``x``, with min(k, allowed) ones per row. It
+        Zeros and ones in the shape and dtype of ``scores``, with min(k, allowed) ones per row. It
         carries no gradient; a relaxation with ``hard=True`` has this value and a gradient.
 
     Example:
         >>> hard_topk(torch.tensor([2.0, 3.0, 2.0, 1.0]), 2)
         tensor([1., 1., 0., 0.])
     """
-    last = position("hard_topk", x, dim)
-    tensors = [t for t in (x, k, mask) if isinstance(t, Tensor)]
+    last = position("hard_topk", scores, dim)
+    scores = directed(scores, largest)
+    tensors = [t for t in (scores, k, mask) if isinstance(t, Tensor)]
     if is_plain(*tensors) and native() is not None:
-        return _native(x, k, last, mask)
-    k_rows = budget("hard_topk", x, k, last, integer=True)
-    rows = allowed_scores("hard_topk", x.detach(), mask).movedim(last, -1)
+        return _native(scores, k, last, mask)
+    k_rows = budget("hard_topk", scores, k, last, integer=True)
+    rows = allowed_scores("hard_topk", scores.detach(), mask).movedim(last, -1)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
-    return chosen.to(x.dtype).movedim(-1, last)
+    return chosen.to(scores.dtype).movedim(-1, last)
 
 
-def ranked_indices(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def ranked_indices(rows: Tensor, k: int, order: Order = "score") -> tuple[Tensor, Tensor]:
     """Indices (…, k) of the k largest of each row, best first and ties by index, and which of them exist.
 
-    Excluded entries (−inf) are never among those that exist.
+    Excluded entries (−inf) are never among those that exist; a place that does not exist has a valid index.
+    By ``"position"`` the same indices come in their own order, those that exist first.
     """
-    order = argsort(rows.detach(), descending=True)[1][..., :k]
-    allowed = (rows != -math.inf).sum(-1, keepdim=True)
-    return order, torch.arange(k, device=rows.device) < allowed
+    rows, n = rows.detach(), rows.shape[-1]
+    indices = _few(rows, k)
+    if indices is None:
+        indices = argsort(rows, descending=True)[1][..., :k]
+    indices = torch.nn.functional.pad(indices, (0, k - indices.shape[-1]))
+    exists = torch.arange(k, device=rows.device) < (rows != -math.inf).sum(-1, keepdim=True)
+    if order == "position":
+        indices = indices.gather(-1, torch.where(exists, indices, n).argsort(-1))
+    return indices, exists
 
 
-def _native(x: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:
+def _few(rows: Tensor, k: int) -> Tensor | None:
+    """The same without a sort of whole rows: of few among many, the mark is cheap; None where it is not."""
+    n = rows.shape[-1]
+    if not is_plain(rows) or native() is None or not 0 < 4 * k <= n or rows.numel() == 0:
+        return None
+    marked = hard_topk(rows, k).reshape(-1).nonzero().squeeze(-1)
+    if marked.numel() != k * (rows.numel() // n):  # somewhere fewer than k are allowed
+        return None
+    indices = (marked % n).reshape(*rows.shape[:-1], k)
+    best_first = rows.gather(-1, indices).sort(dim=-1, descending=True, stable=True).indices
+    return indices.gather(-1, best_first)
+
+
+def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
+    """Vectors (…, k, d) of values (…, n, d), or of one table (n, d), at indices (…, k); 0 where none is."""
+    if values.dim() == 2 and indices.dim() != 1:
+        chosen = values[indices]
+    else:
+        chosen = values.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, values.shape[-1]))
+    return torch.where(exists.unsqueeze(-1), chosen, 0)
+
+
+def check_order(name: str, order: str) -> None:
+    """Raise unless it is one of the two."""
+    check_choice(name, "order", order, ("score", "position"))
+
+
+def _native(scores: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:
     """The same by the compiled kernel; a half type has the order of its float32 values."""
     if isinstance(k, Tensor):
-        k = budget("hard_topk", x, k, last, integer=True).detach()
+        k = budget("hard_topk", scores, k, last, integer=True).detach()
     else:
-        check_budget("hard_topk", x, k, last, integer=True)
+        check_budget("hard_topk", scores, k, last, integer=True)
     if mask is not None:
-        check_mask("hard_topk", x, mask)
-        mask = mask.expand(x.shape).movedim(last, -1)
-    x = x if last == x.dim() - 1 else x.movedim(last, -1)
-    if x.dtype == compute_dtype(x):
-        chosen = cpu.hard_topk(x, k, mask)
+        check_mask("hard_topk", scores, mask)
+        mask = mask.expand(scores.shape).movedim(last, -1)
+    scores = scores if last == scores.dim() - 1 else scores.movedim(last, -1)
+    if scores.dtype == compute_dtype(scores):
+        chosen = cpu.hard_topk(scores, k, mask)
     else:
-        chosen = cpu.hard_topk(x.detach().to(compute_dtype(x)), k, mask).to(x.dtype)
-    return chosen if last == x.dim() - 1 else chosen.movedim(-1, last)
+        chosen = cpu.hard_topk(scores.detach().to(compute_dtype(scores)), k, mask).to(scores.dtype)
+    return chosen if last == scores.dim() - 1 else chosen.movedim(-1, last)
 
 
 def _portable(x: Tensor, k: Tensor, order: int | None) -> Tensor:

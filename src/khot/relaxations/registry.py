@@ -24,7 +24,7 @@ class Relaxation:
 
     Attributes:
         name: the function's name without ``_topk``; what ``method=`` takes.
-        weights: ``f(x, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
+        weights: ``f(scores, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
         matrix: likewise → soft one-hot rows (…, k, n), if the operator has them.
         select: ``f(values, scores, k, *, temperature, mask, **options)`` → (matrix @ values, weights), if the
             operator has a shorter way to it.
@@ -77,12 +77,14 @@ def register(spec: Relaxation) -> Relaxation:
     return spec
 
 
-def get(name: str) -> Relaxation:
-    """The relaxation called ``name``."""
-    try:
-        return _SPECS[name]
-    except KeyError:
-        raise ValueError(f"unknown method {name!r}; known methods: {', '.join(names())}") from None
+def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
+    """The relaxation called ``method``; one that is given as an object is given back."""
+    if isinstance(method, Relaxation):
+        return method
+    if isinstance(method, str) and method in _SPECS:  # pyright: ignore[reportUnnecessaryIsInstance]
+        return _SPECS[method]
+    hint = "; did you mean dim= or temperature=?" if isinstance(method, int | float) else ""
+    raise ValueError(f"{asked_by}: unknown method {method!r}{hint}; known methods: {', '.join(names())}")
 
 
 def names() -> list[str]:

@@ -50,7 +50,7 @@ class TokenSelection(nn.Module):
         """Rows (B, heads, k, N) of scores (B, heads, N); computed in float32 at least."""
         precise = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
         temperature = self.temperature.to(precise.dtype).expand(precise.shape[:-1])
-        return topk_matrix(precise, self.k, self.method, temperature).to(scores.dtype)
+        return topk_matrix(precise, self.k, self.method, temperature=temperature).to(scores.dtype)
 
     def extra_repr(self) -> str:
         """Show the settings."""

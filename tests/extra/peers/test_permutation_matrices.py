@@ -93,7 +93,7 @@ def test_values_of_softtorch(method, ours):
     def theirs(x):
         return softtorch.topk(x, 3, softness=0.3, method=method, standardize=False).values
 
-    agree(lambda x: topk_values(x, 3, ours, 0.3), theirs, 8)
+    agree(lambda x: topk_values(x, 3, ours, temperature=0.3), theirs, 8)
 
 
 def test_the_published_bitonic_network_for_22_entries_does_not_sort(diffsort):

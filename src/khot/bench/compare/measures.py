@@ -105,7 +105,7 @@ def quality(spec: Relaxation, problem: Problem, temperature: float) -> Quality:
         if has_rows(spec):
             # One row at a time: k × n weights are in memory, not k × n for the whole batch.
             blends = [
-                topk_matrix(scores, k, spec, temperature).to(vectors.dtype) @ vectors
+                topk_matrix(scores, k, spec, temperature=temperature).to(vectors.dtype) @ vectors
                 for scores, vectors in zip(x, problem.vectors, strict=True)
             ]
             found = float(nccs(problem.selected(x), torch.stack(blends)).mean())

@@ -72,7 +72,9 @@ def _blends(method: str, values: Tensor, scores: Tensor, k: int) -> Tensor:
         return successive_halving_select(values, scores, k, boost="base20")[0]
     # One of the batch at a time: the matrix of the largest problem takes 128 MiB.
     pairs = zip(values, scores, strict=True)
-    return torch.stack([select(v, s, k, "iterative", ITERATIVE[method]).values for v, s in pairs])
+    return torch.stack(
+        [select(v, s, k, "iterative", temperature=ITERATIVE[method], hard=False).values for v, s in pairs]
+    )
 
 
 def _run(settings: Settings) -> dict[str, float]:
@@ -108,7 +110,7 @@ def _at_matched_sharpness(method: str, n: int, k: int, generator: torch.Generato
     wanted = _sharpness(topk_matrix(scores, k, "successive_halving", boost="base20"))
 
     def sharpness(log_temperature: float) -> float:
-        return _sharpness(topk_matrix(scores, k, method, math.exp(log_temperature)))
+        return _sharpness(topk_matrix(scores, k, method, temperature=math.exp(log_temperature)))
 
     # The coldest crossing: with all ranks pooled, soft ranks are sharp again, around the wrong entries.
     low, high = math.log(1e-8), math.log(1e-7)
@@ -118,7 +120,9 @@ def _at_matched_sharpness(method: str, n: int, k: int, generator: torch.Generato
         middle = (low + high) / 2
         low, high = (middle, high) if sharpness(middle) > wanted else (low, middle)
     found = [
-        nccs(_gathered(v, s.topk(k).indices), topk_matrix(s, k, method, math.exp(low)) @ v).mean().item()
+        nccs(_gathered(v, s.topk(k).indices), topk_matrix(s, k, method, temperature=math.exp(low)) @ v)
+        .mean()
+        .item()
         for v, s in problems
     ]
     return {

@@ -21,8 +21,10 @@ from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,
+    check_generator,
     check_temperature,
     compute_dtype,
+    directed,
     position,
 )
 from khot.relaxations._noise import gumbel
@@ -36,16 +38,17 @@ __all__ = ["gumbel_topk"]
 
 
 def gumbel_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Draw ``k`` entries of ``x`` along ``dim`` without replacement, with a gradient.
+    r"""Draw ``k`` entries of ``scores`` along ``dim`` without replacement, with a gradient.
 
     .. math:: y_i = \sigma\big((x_i + G_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
@@ -56,18 +59,19 @@ def gumbel_topk(
     k·softmax(x), unless k = 1.
 
     Args:
-        x: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
+        scores: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
             them, k at random).
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the relaxation, not of the noise; a number or a tensor like ``k``. To draw from a
-            tempered distribution divide ``x``.
+            tempered distribution divide ``scores``.
         generator: where the noise comes from; by default torch's own.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: the exact sample forward, the relaxed one's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0, 0.0])
@@ -78,16 +82,20 @@ def gumbel_topk(
     Reference: Kool, van Hoof & Welling (2019), Stochastic Beams and Where to Find Them.
     """
     name = "gumbel_topk"
-    last = position(name, x, dim)
+    last = position(name, scores, dim)
+    check_generator(name, generator)
+    scores = directed(scores, largest)
     if isinstance(k, Tensor):
-        k = budget(name, x, k, last, integer=True).squeeze(-1)
+        k = budget(name, scores, k, last, integer=True).squeeze(-1)
     else:
-        budget(name, x, k, last, integer=True)
+        budget(name, scores, k, last, integer=True)
     check_temperature(name, temperature)
-    rows = allowed_scores(name, x, mask).movedim(last, -1)
-    noise = gumbel(tuple(rows.shape), rows.device, generator).to(compute_dtype(x))
+    rows = allowed_scores(name, scores, mask).movedim(last, -1)
+    noise = gumbel(tuple(rows.shape), rows.device, generator).to(compute_dtype(scores))
     perturbed = rows.to(noise.dtype) + noise
-    y = gated_topk(name, LOGISTIC, perturbed.movedim(-1, last), k, temperature, last, None, False).to(x.dtype)
+    y = gated_topk(name, LOGISTIC, perturbed.movedim(-1, last), k, temperature, last, None, True, False).to(
+        scores.dtype
+    )
     if not hard:
         return y
     # Among more than k entries at +inf it is the noise that decides.
@@ -95,7 +103,7 @@ def gumbel_topk(
     crowded = surely.sum(-1, keepdim=True) > (k.unsqueeze(-1) if isinstance(k, Tensor) else k)
     among = torch.where(surely, noise, -math.inf)
     sample = hard_topk(torch.where(crowded, among, perturbed.detach()), k)
-    return straight_through(y, sample.to(x.dtype).movedim(-1, last))
+    return straight_through(y, sample.to(scores.dtype).movedim(-1, last))
 
 
 SPEC = register(

@@ -28,9 +28,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number
+from khot.relaxations._arguments import Number, check_generator
 from khot.relaxations._noise import Noise, check_noise, gumbel, normal, replay, state_of
-from khot.relaxations._problem import topk_weights
+from khot.relaxations._problem import relaxed_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, register
 
@@ -40,7 +40,7 @@ _BLOCK = 1 << 18  # noise variables at a time
 
 
 def perturbed_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
@@ -49,29 +49,33 @@ def perturbed_topk(
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by the mean over noise.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by the mean over noise.
 
     .. math:: y = \frac1S \sum_{s=1}^S h(x + \tau Z_s) \approx \mathbb{E}[h(x + \tau Z)]
 
     with h the hard top-k. Value and gradient are random: unbiased estimates of the expectation and of its
-    derivative in ``x`` and in a tensor ``temperature``. There is no second derivative, and no forward mode.
+    derivative in ``scores`` and in a tensor ``temperature``. There is no second derivative and no forward
+    mode.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, the scale of the noise; a number or a tensor like ``k``.
         samples: how many, at least 2. The error falls as its square root.
         noise: ``"normal"`` or ``"gumbel"``, with which k = 1 gives the softmax of x/τ in expectation.
         generator: where the noise comes from; by default torch's own. The backward pass draws the same noise
             again without touching it.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
-        hard: exact hard top-k of ``x`` itself forward, this operator's gradient backward.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        hard: exact hard top-k of ``scores`` itself forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, multiples of 1/samples in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, multiples of 1/samples in [0, 1], with sum
+        min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -85,12 +89,13 @@ def perturbed_topk(
     name = "perturbed_topk"
     check_samples(name, samples)
     check_noise(name, noise)
+    check_generator(name, generator)
 
     def weights_of(z: Tensor, open_entries: Tensor, k_left: Tensor, most: int) -> Tensor:
         settings = (samples, noise, generator)
         return cast("Tensor", _Perturbed.apply(z, open_entries, k_left.squeeze(-1), *settings))  # pyright: ignore[reportUnknownMemberType]
 
-    return topk_weights(name, weights_of, x, k, temperature, dim, mask, hard)
+    return relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard)
 
 
 def check_samples(name: str, samples: int) -> None:

@@ -22,7 +22,7 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
-from khot.relaxations._problem import LogitsOf, rows_of, topk_matrix, topk_weights, weights_of
+from khot.relaxations._problem import LogitsOf, relaxed_matrix, relaxed_weights, rows_of, weights_of
 
 __all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]
 
@@ -35,23 +35,24 @@ _NARROW = 1e-30  # a window of this width is hard, and distances divided by it d
 def weights_from_ranks(
     name: str,
     ranks_of: RanksOf,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     temperature: Number | Tensor,
     window: Number | Tensor | None,
     dim: int,
     mask: Tensor | None,
+    largest: bool,
     hard: bool,
 ) -> Tensor:
     """The weights of the operator called ``name``."""
-    logits_of = _windows(ranks_of, _width(name, x, temperature, window, dim))
-    return topk_weights(name, weights_of(logits_of), x, k, temperature, dim, mask, hard)
+    logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
+    return relaxed_weights(name, weights_of(logits_of), scores, k, temperature, dim, mask, largest, hard)
 
 
 def matrix_from_ranks(
     name: str,
     ranks_of: RanksOf,
-    x: Tensor,
+    scores: Tensor,
     k: int,
     temperature: Number | Tensor,
     window: Number | Tensor | None,
@@ -60,18 +61,20 @@ def matrix_from_ranks(
     first: int = 1,
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, k − first + 1, n); those beyond the allowed entries are 0."""
-    logits_of = _windows(ranks_of, _width(name, x, temperature, window, dim))
-    return topk_matrix(name, rows_of(logits_of), x, k, temperature, dim, mask, first=first)
+    logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
+    return relaxed_matrix(name, rows_of(logits_of), scores, k, temperature, dim, mask, first=first)
 
 
 def _width(
-    name: str, x: Tensor, temperature: Number | Tensor, window: Number | Tensor | None, dim: int
+    name: str, scores: Tensor, temperature: Number | Tensor, window: Number | Tensor | None, dim: int
 ) -> Tensor:
     """The widths of the windows, (…, 1)."""
-    last = position(name, x, dim)
+    last = position(name, scores, dim)
     argument, width = ("temperature", temperature) if window is None else ("window", window)
-    check_temperature(name, width)
-    return per_row(name, argument, x, within_range(width, compute_dtype(x)), last).clamp_min(_NARROW)
+    check_temperature(name, width, argument)
+    return per_row(name, argument, scores, within_range(width, compute_dtype(scores)), last).clamp_min(
+        _NARROW
+    )
 
 
 def _windows(ranks_of: RanksOf, width: Tensor) -> LogitsOf:

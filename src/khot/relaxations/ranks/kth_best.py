@@ -1,6 +1,6 @@
 """The k-th best vector: row k of pairwise top-k, times the vectors.
 
-    Σ_i M[k, i] x_i,   M the rows of ``pairwise.py``.
+    Σ_i M[k, i] v_i,   M the rows of ``pairwise.py``.
 
 Cost: O(n²) work in blocks, O(n) memory, forward and backward. Reference: the token-reduction notes of Haurum
 et al. (2023), whose hard formula returns nothing, or a sum, on ties; here ties go by index.
@@ -8,53 +8,74 @@ et al. (2023), whose hard formula returns nothing, or a sum, on ties; here ties 
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
-from khot.kernels.sorting import argsort
+from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
+from khot.relaxations.hard import gathered, ranked_indices
 from khot.relaxations.ranks._windows import matrix_from_ranks
 from khot.relaxations.ranks.pairwise import pairwise_ranks
+from khot.relaxations.straight_through import straight_through
 
 __all__ = ["kth_best"]
 
 
 def kth_best(
-    x: Tensor,
+    values: Tensor,
     scores: Tensor,
     k: int,
     *,
-    temperature: float = 1.0,
-    window: float | None = None,
+    temperature: Number | Tensor = 1.0,
+    window: Number | Tensor | None = None,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, x_i`.
+    r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, v_i`.
 
     Args:
-        x: vectors, shape (…, n, d).
-        scores: their scores, shape (…, n).
+        values: vectors, shape ``(*scores.shape, d)``.
+        scores: one for each vector. −inf means excluded, +inf is above all others.
         k: which: 1 is the vector with the largest score.
-        temperature: > 0, of the comparisons.
-        window: > 0, the width of the window; by default the temperature.
-        hard: exactly the k-th of a stable descending sort: one vector for each k, also with ties.
-            Differentiable in ``x`` alone.
+        temperature: > 0, of the comparisons, in the units of the scores; a number or a tensor that broadcasts
+            to ``scores.shape`` without ``dim``.
+        window: > 0, the width of the window, in ranks, likewise; by default the temperature.
+        dim: the dimension of ``scores`` along which the k-th is taken.
+        mask: boolean, broadcastable to ``scores``; False takes no part, its values are not looked at.
+        largest: False takes the k-th smallest score.
+        hard: exactly the k-th of a stable descending sort (one vector for each k, also with ties) forward,
+            this operator's gradient backward.
 
     Returns:
-        Shape (…, d).
+        Shape of ``values`` without the dimension ``dim`` of the scores; 0 where fewer than k are allowed.
 
     Example:
-        >>> x = torch.tensor([[10.0], [20.0], [30.0]])
-        >>> round(kth_best(x, torch.tensor([0.1, 0.9, 0.5]), 2, temperature=0.05).item(), 1)
+        >>> values = torch.tensor([[10.0], [20.0], [30.0]])
+        >>> round(kth_best(values, torch.tensor([0.1, 0.9, 0.5]), 2, temperature=0.05).item(), 1)
         30.0
     """
-    n = scores.shape[-1]
-    if x.shape[:-1] != scores.shape:
+    name = "kth_best"
+    last = position(name, scores, dim)
+    if not isinstance(values, Tensor) or not values.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = values.dtype if isinstance(values, Tensor) else type(values).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: values must be a floating-point tensor, got {got}")
+    if values.shape[:-1] != scores.shape:
         raise ValueError(
-            f"kth_best: scores must have the shape of x without its last dimension, {tuple(x.shape[:-1])}, "
-            f"got {tuple(scores.shape)}"
+            f"{name}: values must have the shape of scores and one dimension more, {(*scores.shape, 'd')}, "
+            f"got {tuple(values.shape)}"
         )
-    if not 1 <= k <= n:
-        raise ValueError(f"kth_best: k must satisfy 1 <= k <= n = {n}, got {k}")
+    k = check_count(name, scores, k, last)
+    if k < 1:
+        raise ValueError(f"{name}: k must be at least 1, which is the best, got k = {k}")
+    scores = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    excluded = scores == -math.inf
+    values = torch.where(excluded.unsqueeze(-1), 0, values.movedim(last, -2))  # 0 · NaN is NaN
+    row = matrix_from_ranks(name, pairwise_ranks, scores, k, temperature, window, -1, None, first=k)
+    soft = row.to(values.dtype) @ values
     if hard:
-        chosen = argsort(scores.detach(), descending=True)[1][..., k - 1]
-        return x.gather(-2, chosen[..., None, None].expand(*x.shape[:-2], 1, x.shape[-1])).squeeze(-2)
-    row = matrix_from_ranks("kth_best", pairwise_ranks, scores, k, temperature, window, -1, None, first=k)
-    return (row.to(x.dtype) @ x).squeeze(-2)
+        indices, exists = ranked_indices(scores, k)
+        soft = straight_through(soft, gathered(values, indices[..., k - 1 :], exists[..., k - 1 :]))
+    return soft.squeeze(-2)

@@ -26,32 +26,34 @@ _BLOCK = 1 << 16  # comparisons of a row at a time: they fit the cache
 
 
 def pairwise_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     window: Number | Tensor | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by pairwise comparisons.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by pairwise comparisons.
 
     .. math:: \rho_i = 1 + \sum_{j \ne i} \sigma\big((x_j - x_i)/\tau\big)
 
     and windows around the ranks 1 … k, as in :func:`khot.soft_rank_topk`. Weights may exceed 1.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the comparisons; a number or a tensor like ``k``.
         window: > 0, the width of the windows, likewise; by default the temperature.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> [round(v, 3) for v in pairwise_topk(torch.tensor([3.0, 1.0, 2.0]), 2, temperature=0.2).tolist()]
@@ -59,11 +61,13 @@ def pairwise_topk(
 
     Reference: the token-reduction notes of Haurum, Escalera, Taylor & Moeslund (2023).
     """
-    return weights_from_ranks("pairwise_topk", pairwise_ranks, x, k, temperature, window, dim, mask, hard)
+    return weights_from_ranks(
+        "pairwise_topk", pairwise_ranks, scores, k, temperature, window, dim, mask, largest, hard
+    )
 
 
 def pairwise_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -72,7 +76,7 @@ def pairwise_matrix(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The rows of `pairwise_topk`, shape (…, k, n): row r is the r-th best, and sums to 1."""
-    return matrix_from_ranks("pairwise_matrix", pairwise_ranks, x, k, temperature, window, dim, mask)
+    return matrix_from_ranks("pairwise_matrix", pairwise_ranks, scores, k, temperature, window, dim, mask)
 
 
 def pairwise_ranks(z: Tensor, allowed: Tensor) -> Tensor:

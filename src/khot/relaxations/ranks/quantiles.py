@@ -109,7 +109,7 @@ def _quantile(
     keepdim: bool,
     mask: Tensor | None,
 ) -> Tensor:
-    last = position(name, x, dim)
+    last = position(name, x, dim, "x")
     n = x.shape[last]
     if n == 0:
         raise ValueError(f"{name}: x must have an entry along dim {dim}, got shape {tuple(x.shape)}")

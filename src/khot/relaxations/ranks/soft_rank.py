@@ -181,7 +181,7 @@ def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tens
 
 
 def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
-    last = position(name, x, dim)
+    last = position(name, x, dim, "x")
     check_temperature(name, temperature)
     check_regularization(name, regularization)
     return last

@@ -25,7 +25,7 @@ __all__ = ["soft_rank_matrix", "soft_rank_topk"]
 
 
 def soft_rank_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
@@ -33,9 +33,10 @@ def soft_rank_topk(
     regularization: Regularization = "l2",
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by windows around soft ranks.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by windows around soft ranks.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big[\log\sigma((r + \tfrac12 - \rho_j)/w)
               + \log\sigma((\rho_j - r + \tfrac12)/w)\big]
@@ -44,17 +45,18 @@ def soft_rank_topk(
     them).
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the ranks; a number or a tensor like ``k``.
         window: > 0, the width of the windows, likewise; by default the temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -64,11 +66,13 @@ def soft_rank_topk(
     Reference: the topknets project; Blondel, Teboul, Berthet & Djolonga (2020) for the ranks.
     """
     ranks_of = _ranks(regularization)
-    return weights_from_ranks("soft_rank_topk", ranks_of, x, k, temperature, window, dim, mask, hard)
+    return weights_from_ranks(
+        "soft_rank_topk", ranks_of, scores, k, temperature, window, dim, mask, largest, hard
+    )
 
 
 def soft_rank_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -81,7 +85,9 @@ def soft_rank_matrix(
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
-    return matrix_from_ranks("soft_rank_matrix", _ranks(regularization), x, k, temperature, window, dim, mask)
+    return matrix_from_ranks(
+        "soft_rank_matrix", _ranks(regularization), scores, k, temperature, window, dim, mask
+    )
 
 
 def _ranks(regularization: Regularization) -> RanksOf:

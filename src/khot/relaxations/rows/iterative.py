@@ -22,7 +22,7 @@ from torch import Tensor
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_temperature
-from khot.relaxations._problem import rows_of, softmax_rows, topk_matrix, topk_weights, weights_of
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, softmax_rows, weights_of
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["Variant", "check_variant", "iterative_matrix", "iterative_topk"]
@@ -31,16 +31,17 @@ Variant = Literal["corrected", "as-printed"]
 
 
 def iterative_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     variant: Variant = "corrected",
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, one softmax after another.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, one softmax after another.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big(-(x_j - x_{[r]})^2/\tau\big)
 
@@ -48,16 +49,17 @@ def iterative_topk(
     (``khot.topk(…, capped=True)`` projects them).
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, in units of a *squared* score; a number or a tensor like ``k``.
         variant: ``"corrected"``, or ``"as-printed"`` (rows do not sum to one and may be infinite).
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -70,11 +72,13 @@ def iterative_topk(
     name = "iterative_topk"
     check_variant(name, variant)
     tau = _root(name, temperature)
-    return topk_weights(name, weights_of(_logits, _normalisers[variant]), x, k, tau, dim, mask, hard)
+    return relaxed_weights(
+        name, weights_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask, largest, hard
+    )
 
 
 def iterative_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -89,7 +93,7 @@ def iterative_matrix(
     name = "iterative_matrix"
     check_variant(name, variant)
     tau = _root(name, temperature)
-    return topk_matrix(name, rows_of(_logits, _normalisers[variant]), x, k, tau, dim, mask)
+    return relaxed_matrix(name, rows_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask)
 
 
 def check_variant(name: str, variant: str) -> None:

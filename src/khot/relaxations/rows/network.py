@@ -23,7 +23,7 @@ from torch.nn.functional import pad
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import RowsOf, WeightsOf, topk_matrix, topk_weights
+from khot.relaxations._problem import RowsOf, WeightsOf, relaxed_matrix, relaxed_weights
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._sorting_networks import Layer, Network, check_network, schedule
@@ -36,7 +36,7 @@ _WHOLE = 128  # a network of more layers is cut into segments
 
 
 def network_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
@@ -44,27 +44,29 @@ def network_topk(
     distribution: Distribution = "logistic",
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by a soft sorting network.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by a soft sorting network.
 
     .. math:: (a, b) \mapsto (p a + q b,\; q a + p b), \qquad p = F\big((a - b)/\tau\big), \quad q = 1 - p
 
     at every comparator. The result depends on the order of the entries.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; the inverse of what the authors call steepness.
         network: ``"bitonic"``, about ½ log₂² n layers, or ``"odd_even"``, n layers.
         distribution: ``"logistic"`` or ``"cauchy"``, whose heavy tails keep a gradient between scores that
             are far apart, and come to the hard top-k only as fast as τ falls.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -76,11 +78,13 @@ def network_topk(
     """
     name = "network_topk"
     _check(name, network, distribution)
-    return topk_weights(name, _weights(network, distribution), x, k, temperature, dim, mask, hard)
+    return relaxed_weights(
+        name, _weights(network, distribution), scores, k, temperature, dim, mask, largest, hard
+    )
 
 
 def network_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -95,7 +99,7 @@ def network_matrix(
     """
     name = "network_matrix"
     _check(name, network, distribution)
-    return topk_matrix(name, _rows(network, distribution), x, k, temperature, dim, mask)
+    return relaxed_matrix(name, _rows(network, distribution), scores, k, temperature, dim, mask)
 
 
 def check_distribution(name: str, distribution: str) -> None:

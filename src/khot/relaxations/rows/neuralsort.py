@@ -21,22 +21,23 @@ from torch.nn.functional import pad
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import rows_of, topk_matrix, topk_weights, weights_of
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, weights_of
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["neuralsort_matrix", "neuralsort_topk"]
 
 
 def neuralsort_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by rows of NeuralSort.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by rows of NeuralSort.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j
               \Big[\big((n + 1 - 2r)\, x_j - \textstyle\sum_l |x_j - x_l|\big)/\tau\Big]
@@ -44,15 +45,16 @@ def neuralsort_topk(
     with n the number of allowed entries. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -62,13 +64,22 @@ def neuralsort_topk(
     Reference: Grover, Wang, Zweig & Ermon (2019), Stochastic Optimization of Sorting Networks via Continuous
     Relaxations.
     """
-    return topk_weights(
-        "neuralsort_topk", weights_of(_logits), x, k, temperature, dim, mask, hard, dtype=torch.float64
+    return relaxed_weights(
+        "neuralsort_topk",
+        weights_of(_logits),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        largest,
+        hard,
+        dtype=torch.float64,
     )
 
 
 def neuralsort_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -79,8 +90,8 @@ def neuralsort_matrix(
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
-    return topk_matrix(
-        "neuralsort_matrix", rows_of(_logits), x, k, temperature, dim, mask, dtype=torch.float64
+    return relaxed_matrix(
+        "neuralsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask, dtype=torch.float64
     )
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
-from khot.relaxations._problem import topk_matrix, topk_weights
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._sorted_transport import transport_rows, transport_weights
 from khot.relaxations.threshold._family import gated_topk
@@ -31,16 +31,17 @@ Variant = Literal["plain", "sorted"]
 
 
 def sinkhorn_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     variant: Variant = "plain",
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by entropic transport.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by entropic transport.
 
     .. math:: \min_\Gamma \sum_{i,a} \Gamma_{ia} (x_i - a)^2 +
               \varepsilon \sum_{i,a} \Gamma_{ia} \log \Gamma_{ia}, \qquad y_i = n\, \Gamma_{i1}
@@ -49,18 +50,19 @@ def sinkhorn_topk(
     ``sigmoid_topk(x, k, temperature=ε/2)`` and is computed as that.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``x.shape`` without ``dim``. It need not
-            be an integer, except with ``variant="sorted"`` (where a tensor is rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
+            It need not be an integer, except with ``variant="sorted"`` (where a tensor is rounded).
         temperature: ε > 0, a number or a tensor like ``k``. The costs are not normalised.
         variant: ``"plain"``, or ``"sorted"``: with the anchors 0, 1, …, k, where y is the mass that does not
             go to 0. Meant for small k: it takes O(nk) memory.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -73,14 +75,16 @@ def sinkhorn_topk(
     """
     name = "sinkhorn_topk"
     check_variant(name, variant)
-    tau = _halved(name, x, temperature, dim)
+    tau = _halved(name, scores, temperature, dim)
     if variant == "plain":
-        return gated_topk(name, LOGISTIC, x, k, tau, dim, mask, hard)
-    return topk_weights(name, transport_weights, x, k, tau, dim, mask, hard, dtype=torch.float64)
+        return gated_topk(name, LOGISTIC, scores, k, tau, dim, mask, largest, hard)
+    return relaxed_weights(
+        name, transport_weights, scores, k, tau, dim, mask, largest, hard, dtype=torch.float64
+    )
 
 
 def sinkhorn_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -93,8 +97,8 @@ def sinkhorn_matrix(
     0. Arguments as there, k an integer.
     """
     name = "sinkhorn_matrix"
-    tau = _halved(name, x, temperature, dim)
-    return topk_matrix(name, transport_rows, x, k, tau, dim, mask, dtype=torch.float64)
+    tau = _halved(name, scores, temperature, dim)
+    return relaxed_matrix(name, transport_rows, scores, k, tau, dim, mask, dtype=torch.float64)
 
 
 def check_variant(name: str, variant: str) -> None:

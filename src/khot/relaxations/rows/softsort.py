@@ -16,22 +16,23 @@ from torch import Tensor
 
 from khot.kernels.sorting import argsort
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import rows_of, topk_matrix, topk_weights, weights_of
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, weights_of
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["softsort_matrix", "softsort_topk"]
 
 
 def softsort_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by distances to them.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by distances to them.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big(-|x_{[r]} - x_j|/\tau\big)
 
@@ -39,15 +40,16 @@ def softsort_topk(
     them).
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -56,11 +58,13 @@ def softsort_topk(
 
     Reference: Prillo & Eisenschlos (2020), SoftSort: A Continuous Relaxation for the argsort Operator.
     """
-    return topk_weights("softsort_topk", weights_of(_logits), x, k, temperature, dim, mask, hard)
+    return relaxed_weights(
+        "softsort_topk", weights_of(_logits), scores, k, temperature, dim, mask, largest, hard
+    )
 
 
 def softsort_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -71,7 +75,7 @@ def softsort_matrix(
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
-    return topk_matrix("softsort_matrix", rows_of(_logits), x, k, temperature, dim, mask)
+    return relaxed_matrix("softsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask)
 
 
 def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:

@@ -26,7 +26,7 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import open_problem, topk_matrix, topk_weights
+from khot.relaxations._problem import open_problem, relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = [
@@ -41,32 +41,34 @@ Boost = Literal["softmax", "base20"]
 
 
 def successive_halving_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     boost: Boost = "softmax",
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by a tournament.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by a tournament.
 
     .. math:: y_i = \prod_{\text{rounds}} \sigma\big(\pm(v_i - v_j)/\tau\big), \qquad
               v' = w\, v_i + (1 - w)\, v_j
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; 1/τ is the constant C of the paper.
         boost: how a pair shares its slot: ``"softmax"``, or ``"base20"``, the softmax of
             :math:`20^{v/\tau}` of the authors' code, for scores in [0, 1]; not invariant to shifts.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0, 0.0])
@@ -81,11 +83,13 @@ def successive_halving_topk(
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
         return _tournament(z, allowed, budgets, most, boost)[1]
 
-    return topk_weights(name, weights_of, x, k, temperature, dim, mask, hard, anchored=boost == "softmax")
+    return relaxed_weights(
+        name, weights_of, scores, k, temperature, dim, mask, largest, hard, anchored=boost == "softmax"
+    )
 
 
 def successive_halving_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -105,7 +109,7 @@ def successive_halving_matrix(
         slot, weight = _tournament(z, allowed, ranks[..., -1:], int(k), boost)
         return torch.where((slot + 1).unsqueeze(-2) == ranks.unsqueeze(-1), weight.unsqueeze(-2), 0)
 
-    return topk_matrix(name, rows_of, x, k, temperature, dim, mask, anchored=boost == "softmax")
+    return relaxed_matrix(name, rows_of, scores, k, temperature, dim, mask, anchored=boost == "softmax")
 
 
 def successive_halving_select(

@@ -23,46 +23,47 @@ from khot.relaxations._arguments import (
     Number,
     check_temperature,
     compute_dtype,
+    directed,
     inverse,
     per_row,
     position,
     within_range,
 )
-from khot.relaxations._problem import topk_matrix, topk_weights
-from khot.relaxations.hard import hard_topk
+from khot.relaxations._capped import capped_weights
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
-from khot.relaxations.straight_through import straight_through
-from khot.relaxations.threshold.sparse import sparse_topk
 
 __all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
 
 
 def successive_softmax_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     capped: bool = False,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, by draws without replacement.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by draws without replacement.
 
     .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``x.shape`` without ``dim`` (rounded).
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         capped: project the weights, which may exceed 1, on the capped simplex.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
-        Weights in the shape and dtype of ``x``, not negative, with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, not negative, with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -75,7 +76,7 @@ def successive_softmax_topk(
     Subset Sampling via Continuous Relaxations.
     """
     name = "successive_softmax_topk"
-    tau = _per_row(name, x, temperature, dim)
+    tau = _per_row(name, scores, temperature, dim)
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
         total = torch.zeros_like(z) if most else 0 * z.clamp(-1, 1)  # zeros have no gradient
@@ -83,15 +84,14 @@ def successive_softmax_topk(
             total = total + torch.where(r <= budgets, draw, 0)
         return total
 
-    y = topk_weights(name, weights_of, x, k, temperature, dim, mask, hard and not capped)
+    y = relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard and not capped)
     if not capped:
         return y
-    y = sparse_topk(y, k, dim=dim, mask=mask)
-    return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
+    return capped_weights(y, directed(scores, largest), k, dim=dim, mask=mask, hard=hard)
 
 
 def successive_softmax_matrix(
-    x: Tensor,
+    scores: Tensor,
     k: int,
     *,
     temperature: Number | Tensor = 1.0,
@@ -103,7 +103,7 @@ def successive_softmax_matrix(
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
     name = "successive_softmax_matrix"
-    tau = _per_row(name, x, temperature, dim)
+    tau = _per_row(name, scores, temperature, dim)
 
     def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
         if ranks.shape[-1] == 0:
@@ -112,7 +112,7 @@ def successive_softmax_matrix(
         places = (ranks - 1).clamp(0).expand(*z.shape[:-1], -1)
         return draws.gather(-2, places.unsqueeze(-1).expand(draws.shape))
 
-    return topk_matrix(name, rows_of, x, k, temperature, dim, mask)
+    return relaxed_matrix(name, rows_of, scores, k, temperature, dim, mask)
 
 
 def _per_row(name: str, x: Tensor, temperature: Number | Tensor, dim: int) -> Tensor:

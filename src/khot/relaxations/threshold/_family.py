@@ -28,6 +28,7 @@ from khot.relaxations._arguments import (
     check_mask,
     check_temperature,
     compute_dtype,
+    directed,
     per_row,
     position,
     within_range,
@@ -43,60 +44,62 @@ __all__ = ["gated_topk"]
 def gated_topk(
     name: str,
     gate: Gate,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     temperature: Number | Tensor,
     dim: int,
     mask: Tensor | None,
+    largest: bool,
     hard: bool,
 ) -> Tensor:
     """The weights of the operator called ``name``."""
-    y = _native(name, gate, x, k, temperature, dim, mask)
+    scores = directed(scores, largest)
+    y = _native(name, gate, scores, k, temperature, dim, mask)
     if y is None:
-        rows = as_rows(name, x, k, temperature, dim, mask)
+        rows = as_rows(name, scores, k, temperature, dim, mask)
         function = _Gated if torch.compiler.is_compiling() else _GatedForwardMode
         weights, _ = cast("tuple[Tensor, Tensor]", function.apply(*rows, gate))  # pyright: ignore[reportUnknownMemberType]
         y = weights.movedim(-1, dim)
-    return straight_through(y, hard_topk(x, k, dim=dim, mask=mask)) if hard else y
+    return straight_through(y, hard_topk(scores, k, dim=dim, mask=mask)) if hard else y
 
 
 def _native(
     name: str,
     gate: Gate,
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     temperature: Number | Tensor,
     dim: int,
     mask: Tensor | None,
 ) -> Tensor | None:
     """The weights by the compiled kernel, or None where that cannot be."""
-    tensors = [t for t in (x, k, temperature, mask) if isinstance(t, Tensor)]
+    tensors = [t for t in (scores, k, temperature, mask) if isinstance(t, Tensor)]
     if gate.kernel is None or not is_plain(*tensors) or native() is None:
         return None
-    last = position(name, x, dim)
-    check_budget(name, x, k, last)
+    last = position(name, scores, dim)
+    check_budget(name, scores, k, last)
     check_temperature(name, temperature)
-    dtype = compute_dtype(x)
+    dtype = compute_dtype(scores)
     temperature = within_range(temperature, dtype)
     if len(tensors) == 1:
         k_rows, t_rows = float(k), float(temperature)
     else:
-        k_rows = per_row(name, "k", x, k, last) if isinstance(k, Tensor) else float(k)
+        k_rows = per_row(name, "k", scores, k, last) if isinstance(k, Tensor) else float(k)
         t_rows = temperature
         if isinstance(temperature, Tensor):
-            t_rows = per_row(name, "temperature", x, temperature, last)
+            t_rows = per_row(name, "temperature", scores, temperature, last)
     if mask is not None:
-        check_mask(name, x, mask)
-        mask = mask.expand(x.shape).movedim(last, -1)
-    rows = x if last == x.dim() - 1 else x.movedim(last, -1)
+        check_mask(name, scores, mask)
+        mask = mask.expand(scores.shape).movedim(last, -1)
+    rows = scores if last == scores.dim() - 1 else scores.movedim(last, -1)
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-        if dtype == x.dtype:
+        if dtype == scores.dtype:
             y = cpu.gated_topk(gate.kernel, rows, k_rows, t_rows, mask)[0]
         else:
-            y = cpu.gated_topk(gate.kernel, rows.to(dtype), k_rows, t_rows, mask)[0].to(x.dtype)
-        return y if rows is x else y.movedim(-1, last)
+            y = cpu.gated_topk(gate.kernel, rows.to(dtype), k_rows, t_rows, mask)[0].to(scores.dtype)
+        return y if rows is scores else y.movedim(-1, last)
     y = cast("tuple[Tensor, Tensor]", _NativeGated.apply(rows, k_rows, t_rows, mask, gate))[0]  # pyright: ignore[reportUnknownMemberType]
-    return y if rows is x else y.movedim(-1, last)
+    return y if rows is scores else y.movedim(-1, last)
 
 
 def _portable(

@@ -20,7 +20,7 @@ __all__ = ["cdf_topk"]
 
 
 def cdf_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     cdf: Callable[[Tensor], Tensor],
@@ -29,26 +29,29 @@ def cdf_topk(
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, with gates of your own.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with gates of your own.
 
     .. math:: y_i = F\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n, any real number; or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
+            ``scores.shape`` without ``dim``.
         cdf: F, elementwise from torch operations, non-decreasing from 0 to 1, finite at ±1e18.
         density: F′, elementwise; by default ``cdf`` is differentiated.
         survival: 1 − F, elementwise; by default that difference. Give it if F has a light upper tail and the
             digits of weights near 1 matter; for a symmetric F it is ``lambda a: cdf(-a)``.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> cauchy = lambda a: 0.5 + torch.atan(a) / torch.pi
@@ -59,4 +62,6 @@ def cdf_topk(
     for argument, function in (("cdf", cdf), ("density", density), ("survival", survival)):
         if not (callable(function) or (function is None and argument != "cdf")):
             raise TypeError(f"cdf_topk: {argument} must be a function, got {type(function).__name__}")
-    return gated_topk("cdf_topk", UserGate(cdf, density, survival), x, k, temperature, dim, mask, hard)
+    return gated_topk(
+        "cdf_topk", UserGate(cdf, density, survival), scores, k, temperature, dim, mask, largest, hard
+    )

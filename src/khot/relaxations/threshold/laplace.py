@@ -3,9 +3,9 @@
     y = argmax ⟨x, π⟩ − τ Σᵢ ω(πᵢ)  over  π ∈ [0, 1]ⁿ, Σπ = k,    ω(p) = m log 2m − m,  m = min(p, 1 − p),
     yᵢ = F((xᵢ + c)/τ),   F(a) = eᵃ/2 for a < 0, 1 − e⁻ᵃ/2 above,   c such that Σy = k.
 
-A member of the threshold family (``_family.py``) with w = min(y, 1 − y): once differentiable where a weight is
-½. Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled kernel
-solves a whole piece. Cost: a few passes over the row and, unless it is short, a selection; no sort.
+A member of the threshold family (``_family.py``) with w = min(y, 1 − y): once differentiable where a weight
+is ½. Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled
+kernel solves a whole piece. Cost: a few passes over the row and, unless it is short, a selection; no sort.
 Reference: Struski et al. (2025), LapSum.
 """
 
@@ -22,32 +22,35 @@ __all__ = ["laplace_topk"]
 
 
 def laplace_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, with Laplace gates.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with Laplace gates.
 
     .. math:: y_i = F\big((x_i + c)/\tau\big), \quad
               F(a) = \begin{cases} e^a/2 & a < 0 \\ 1 - e^{-a}/2 & a \ge 0 \end{cases}, \quad
               c \text{ such that } \textstyle\sum_i y_i = k
 
-    Differentiable in ``x``, in a tensor ``k`` and in a tensor ``temperature``.
+    Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n, any real number; or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
+            ``scores.shape`` without ``dim``.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -56,7 +59,7 @@ def laplace_topk(
 
     Reference: Struski, Bednarczyk, Podolak & Tabor (2025), LapSum: One Method to Differentiate Them All.
     """
-    return gated_topk("laplace_topk", LAPLACE, x, k, temperature, dim, mask, hard)
+    return gated_topk("laplace_topk", LAPLACE, scores, k, temperature, dim, mask, largest, hard)
 
 
 SPEC = register(

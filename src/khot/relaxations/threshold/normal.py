@@ -23,30 +23,33 @@ __all__ = ["normal_topk"]
 
 
 def normal_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, with normal gates.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with normal gates.
 
     .. math:: y_i = \Phi\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
-    Differentiable in ``x``, in a tensor ``k`` and in a tensor ``temperature``, any number of times.
+    Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n, any real number; or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
+            ``scores.shape`` without ``dim``.
         temperature: > 0, a number or a tensor like ``k``: the standard deviation of the noise.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -55,7 +58,7 @@ def normal_topk(
 
     Reference: none of its own; the family is that of Wijk, Vinuesa & Azizpour (2025).
     """
-    return gated_topk("normal_topk", NORMAL, x, k, temperature, dim, mask, hard)
+    return gated_topk("normal_topk", NORMAL, scores, k, temperature, dim, mask, largest, hard)
 
 
 SPEC = register(

@@ -3,8 +3,8 @@
     y = argmax ⟨x, π⟩ + τ Σᵢ H(πᵢ)  over  π ∈ [0, 1]ⁿ, Σπ = k,     H the binary entropy,
     yᵢ = σ((xᵢ + c)/τ),             c such that Σy = k.
 
-It is the member of the threshold family (``_family.py``) with w = y(1 − y) = |r|(1 − |r|), where the *residual*
-r, the signed distance of y to the nearer of 0 and 1, keeps its digits where y itself rounds to 1.
+The member of the threshold family (``_family.py``) with w = y(1 − y) = |r|(1 − |r|), where the *residual* r,
+the signed distance of y to the nearer of 0 and 1, keeps its digits where y itself rounds to 1.
 
 Cost: a partial sort and 2–4 passes over the row on ordinary data. References: Wijk, Vinuesa &
 Azizpour (2025); Amos, Koltun & Kolter (2019), who call it the limited multi-label projection.
@@ -25,35 +25,37 @@ __all__ = ["inverse_sigmoid_topk", "sigmoid_topk"]
 
 
 def sigmoid_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``.
 
     .. math:: y_i = \sigma\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
-    Differentiable in ``x``, in a tensor ``k`` and in a tensor ``temperature``, any number of times,
+    Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times,
     in reverse and forward mode.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected (more than k of
+        scores: any floating shape. −inf means excluded, +inf surely selected (more than k of
             them share k equally).
-        k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
             It need not be an integer.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0. A row with k or
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0. A row with k or
             fewer allowed entries gives each of them exactly 1.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer,
             a tensor is rounded).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -66,7 +68,7 @@ def sigmoid_topk(
 
     Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
-    return gated_topk("sigmoid_topk", LOGISTIC, x, k, temperature, dim, mask, hard)
+    return gated_topk("sigmoid_topk", LOGISTIC, scores, k, temperature, dim, mask, largest, hard)
 
 
 def inverse_sigmoid_topk(y: Tensor, *, temperature: Number | Tensor = 1.0) -> Tensor:

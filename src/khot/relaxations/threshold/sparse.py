@@ -26,34 +26,37 @@ _GATES: dict[float, Sparse] = {2.0: Sparse(2.0)}
 
 
 def sparse_topk(
-    x: Tensor,
+    scores: Tensor,
     k: Number | Tensor,
     *,
     norm: float = 2.0,
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest entries of ``x`` along ``dim``, with exact zeros and ones.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with exact zeros and ones.
 
     .. math:: y = \operatorname*{arg\,max}_{\pi \in [0,1]^n,\, \sum \pi = k}
               \langle x, \pi \rangle - \tfrac{\tau}{q} \|\pi\|_q^q
 
     Scores below the threshold get weight 0, those τ or more above it weight 1, both with gradient 0.
-    Differentiable almost everywhere in ``x``, in a tensor ``k`` and in a tensor ``temperature``.
+    Differentiable almost everywhere in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
     Args:
-        x: scores, any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n, any real number; or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
+            ``scores.shape`` without ``dim``.
         norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to ``x``; False gets weight 0 and gradient 0.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``x``, in [0, 1], with sum min(k, allowed).
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> x = torch.tensor([1.1, 0.5, 0.2, -1.0])
@@ -65,7 +68,9 @@ def sparse_topk(
     Reference: Sander, Puigcerver, Djolonga, Peyré & Blondel (2023), Fast, Differentiable and Sparse Top-k;
     Martins & Astudillo (2016), From Softmax to Sparsemax.
     """
-    return gated_topk("sparse_topk", sparse_gate("sparse_topk", norm), x, k, temperature, dim, mask, hard)
+    return gated_topk(
+        "sparse_topk", sparse_gate("sparse_topk", norm), scores, k, temperature, dim, mask, largest, hard
+    )
 
 
 def sparse_gate(name: str, norm: float) -> Sparse:

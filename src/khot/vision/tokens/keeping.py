@@ -9,10 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from khot.relaxations._select import Order
-from khot.relaxations.hard import hard_topk, ranked_indices
+from khot.relaxations.hard import Order, gathered, hard_topk, ranked_indices
 
-__all__ = ["Kept", "kept_hard", "kept_sample", "left_over", "taken"]
+__all__ = ["Kept", "kept_hard", "kept_sample", "left_over"]
 
 
 class Kept(NamedTuple):
@@ -24,18 +23,8 @@ class Kept(NamedTuple):
 
 def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
     """The k tokens with the largest scores; −inf is not kept. The scores get no gradient."""
-    indices, exists = ranked_indices(scores.detach(), k)
-    indices = torch.where(exists, indices, -1)
-    if order == "position":
-        place = torch.where(exists, indices, scores.shape[-1])
-        indices = indices.gather(-1, place.argsort(-1))
-    return Kept(taken(tokens, indices), indices)
-
-
-def taken(tokens: Tensor, indices: Tensor) -> Tensor:
-    """The tokens at ``indices``, zeros where that is −1."""
-    found = tokens.gather(1, indices.clamp_min(0).unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
-    return torch.where((indices >= 0).unsqueeze(-1), found, 0)
+    indices, exists = ranked_indices(scores, k, order)
+    return Kept(gathered(tokens, indices, exists), torch.where(exists, indices, -1))
 
 
 def kept_sample(

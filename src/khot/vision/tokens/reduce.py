@@ -13,8 +13,8 @@ from khot.estimators import Estimator
 from khot.nn.sampled import SampledTopK
 from khot.relaxations import registry
 from khot.relaxations._arguments import check_temperature
-from khot.relaxations._select import Order, check_order
 from khot.relaxations.facade import checked_options
+from khot.relaxations.hard import Order, check_order
 from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
 from khot.vision.tokens.huggingface_naming import describe_huggingface
 from khot.vision.tokens.reduction import TokenReduction

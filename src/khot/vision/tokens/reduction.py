@@ -14,12 +14,12 @@ from torch.nn.functional import pad
 
 from khot.estimators import Estimator
 from khot.relaxations import select, topk
-from khot.relaxations._select import Order
+from khot.relaxations.hard import Order, gathered
 from khot.relaxations.registry import get
 from khot.relaxations.straight_through import straight_through
+from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over
 from khot.vision.tokens.merging import merge
 from khot.vision.tokens.scores import log_attention, masked_out
-from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over, taken
 
 __all__ = ["Attention", "Flow", "TokenReduction"]
 
@@ -177,7 +177,9 @@ class TokenReduction(nn.Module):
             p = self.num_prefix_tokens
             indices = flow.kept[-1]
             weights = flow.log_bias.exp().gather(1, indices.clamp_min(0)).unsqueeze(-1).to(x.dtype)
-            tokens = taken(x[:, p:], indices) * straight_through(weights, torch.ones_like(weights))
+            tokens = gathered(x[:, p:], indices.clamp_min(0), indices >= 0) * straight_through(
+                weights, torch.ones_like(weights)
+            )
             x = torch.cat([x[:, :p], tokens], 1)
         if not _exporting():
             self.kept = flow.kept
@@ -208,14 +210,13 @@ class TokenReduction(nn.Module):
             return kept_hard(tokens, scores, k, self.order)
         if self.method == "sampled":
             return kept_sample(tokens, scores / self.temperature, k, self.order, self._draw)
-        combine = "soft" if self.method == "soft" else "straight_through"
         chosen = select(
             tokens,
             scores,
             k,
             self.relaxation,
-            self.temperature,
-            combine=combine,
+            temperature=self.temperature,
+            hard=self.method != "soft",
             order=self.order,
             **self.options,
         )
@@ -227,7 +228,7 @@ class TokenReduction(nn.Module):
 
     def _weigh(self, scores: Tensor, k: int, flow: Flow) -> None:
         """Keep all tokens, with log-weights that add up from stage to stage."""
-        weights = topk(scores, k, self.relaxation, self.temperature, **self.options)
+        weights = topk(scores, k, self.relaxation, temperature=self.temperature, **self.options)
         logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
         flow.log_bias = logarithms if flow.log_bias is None else flow.log_bias + logarithms
         flow.kept += (kept_hard(scores.unsqueeze(-1), scores, k, self.order).indices,)
