@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
 
@@ -59,7 +59,7 @@ class TemperatureScheduler:
     """Sets the temperature of every layer of a model that has one; used like a learning-rate scheduler.
 
     Args:
-        model: a module; every submodule (itself included) with a numeric ``temperature`` is governed.
+        model: a module; every submodule (itself included) with a fixed ``temperature`` is governed.
             Layers that learn their temperature are left alone.
         schedule: temperature as a function of the step.
 
@@ -68,15 +68,15 @@ class TemperatureScheduler:
         >>> layer = SigmoidTopK(2)
         >>> scheduler = TemperatureScheduler(layer, exponential(1.0, 0.01, steps=2))
         >>> scheduler.step()
-        >>> round(layer.temperature, 3)
+        >>> round(layer.temperature.item(), 3)
         0.1
     """
 
     def __init__(self, model: nn.Module, schedule: Schedule) -> None:
-        self.layers = [m for m in model.modules() if isinstance(getattr(m, "temperature", None), float | int)]
+        self.layers = [m for m in model.modules() if _has_fixed_temperature(m)]
         if not self.layers:
             raise ValueError(
-                "TemperatureScheduler: no submodule has a numeric temperature "
+                "TemperatureScheduler: no submodule has a fixed temperature "
                 f"(learned ones are not scheduled) in {type(model).__name__}"
             )
         self.schedule = schedule
@@ -105,6 +105,14 @@ class TemperatureScheduler:
     def _set(self) -> None:
         for layer in self.layers:
             layer.temperature = self.temperature  # pyright: ignore[reportArgumentType]
+
+
+def _has_fixed_temperature(module: nn.Module) -> bool:
+    """A number, or the state of a layer of khot; not what is learned."""
+    temperature = getattr(module, "temperature", None)
+    if isinstance(temperature, Tensor):
+        return temperature.dim() == 0 and not temperature.requires_grad
+    return isinstance(temperature, float | int)
 
 
 def _progress(step: int, steps: int, warmup: int) -> float:

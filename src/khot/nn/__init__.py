@@ -1,13 +1,24 @@
-"""One thin ``torch.nn.Module`` per operator."""
+"""Layers: :class:`TopK` to start with, one thin ``torch.nn.Module`` per operator, and samples of exactly k.
 
-from khot.nn.matrices import NetworkTopK, NeuralsortTopK, SoftsortTopK
+All share settings and rules: temperatures are float32 state that is saved, annealed in place or learned;
+``eval()`` removes randomness and nothing else (``eval_mode=``); ``layer.selected(scores)`` gives indices.
+"""
+
 from khot.nn.noise import GumbelTopK, PerturbedTopK
 from khot.nn.ranks import DifferentiableTopK, PairwiseTopK, SoftRankTopK
+from khot.nn.rows import (
+    IterativeTopK,
+    NetworkTopK,
+    NeuralsortTopK,
+    SinkhornTopK,
+    SoftsortTopK,
+    SuccessiveHalvingTopK,
+    SuccessiveSoftmaxTopK,
+)
 from khot.nn.sampled import SampledTopK
 from khot.nn.select import Select
-from khot.nn.sequences import IterativeTopK, SuccessiveHalvingTopK, SuccessiveSoftmaxTopK
 from khot.nn.threshold import LaplaceTopK, NormalTopK, SigmoidTopK, SparseTopK
-from khot.nn.transport import SinkhornTopK
+from khot.nn.topk import TopK
 
 __all__ = [
     "DifferentiableTopK",
@@ -28,4 +39,5 @@ __all__ = [
     "SparseTopK",
     "SuccessiveHalvingTopK",
     "SuccessiveSoftmaxTopK",
+    "TopK",
 ]

@@ -1,4 +1,4 @@
-"""The modules of the rank-based operators."""
+"""The layers of the rank-based operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from khot.nn.operator import OperatorTopK, check_count
+from khot.nn.topk import TopK
 from khot.relaxations.ranks.soft_rank import Regularization
 from khot.relaxations.ranks.soft_rank_topk import soft_rank_matrix
 
@@ -30,7 +30,8 @@ class DifferentiableTopK(nn.Module):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        check_count("DifferentiableTopK", k)
+        if not isinstance(k, int) or isinstance(k, bool) or k < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"DifferentiableTopK: k must be an integer, not negative, got {k!r}")
         self.k = k
 
     def forward(self, scores: Tensor, tau: float | Tensor = 1.0) -> Tensor:
@@ -42,42 +43,38 @@ class DifferentiableTopK(nn.Module):
         return f"k={self.k}"
 
 
-class PairwiseTopK(OperatorTopK):
+class PairwiseTopK(TopK):
     """Pairwise top-k as a layer; see :func:`khot.pairwise_topk`.
 
     Args:
         k: how many.
         window: the width of the windows; by default the temperature.
-        settings: ``temperature``, of the comparisons, ``dim`` and ``hard``.
+        settings: of :class:`TopK`; the temperature is that of the comparisons.
 
     Example:
         >>> PairwiseTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
         tensor([2.])
     """
 
-    method = "pairwise"
-
     def __init__(self, k: int, *, window: float | None = None, **settings: Any) -> None:
-        super().__init__(k, window=window, **settings)
+        super().__init__(k, "pairwise", window=window, **settings)
 
 
-class SoftRankTopK(OperatorTopK):
+class SoftRankTopK(TopK):
     """Soft-rank top-k as a layer; see :func:`khot.soft_rank_topk`.
 
     Args:
         k: how many.
         window: the width of the windows; by default the temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
-        settings: ``temperature``, of the ranks, ``dim`` and ``hard``.
+        settings: of :class:`TopK`; the temperature is that of the ranks.
 
     Example:
         >>> SoftRankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
         tensor([2.])
     """
 
-    method = "soft_rank"
-
     def __init__(
         self, k: int, *, window: float | None = None, regularization: Regularization = "l2", **settings: Any
     ) -> None:
-        super().__init__(k, window=window, regularization=regularization, **settings)
+        super().__init__(k, "soft_rank", window=window, regularization=regularization, **settings)

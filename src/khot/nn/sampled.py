@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from khot.estimators import Estimator, get
-from khot.nn.operator import check_count
 from khot.relaxations import hard_topk
 
 __all__ = ["SampledTopK"]
@@ -52,7 +51,7 @@ class SampledTopK(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        check_count(name, k)
+        _check_count(name, k)
         if isinstance(estimator, Estimator):
             if design is not None or options:
                 raise TypeError(
@@ -83,3 +82,8 @@ class SampledTopK(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         return f"k={self.k}, estimator={self.estimator}, dim={self.dim}, largest={self.largest}"
+
+
+def _check_count(name: str, k: int) -> None:
+    if isinstance(k, bool | str) or k != int(k) or k < 0:
+        raise ValueError(f"{name}: k must be an integer, not negative, got {k!r}")

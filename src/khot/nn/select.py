@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
-from khot.nn.operator import check_count, try_settings
+from khot.nn._evaluation import noise_free
+from khot.nn._layer import SelectingLayer
 from khot.relaxations._select import Selection, select
-from khot.relaxations.facade import checked_options
 from khot.relaxations.hard import Order, check_order
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation
 
 __all__ = ["Select"]
 
 
-class Select(nn.Module):
-    """:func:`khot.select` as a layer; arguments as there.
+class Select(SelectingLayer):
+    """:func:`khot.select` as a layer.
 
     Args:
-        k: how many vectors.
+        k: how many vectors, an integer.
         method: the relaxation.
-        temperature: > 0.
         hard: k unchanged vectors forward, the soft selection's gradient backward.
         order: the selected vectors by ``"score"`` or by ``"position"``.
-        options: of the method.
+        settings: of :class:`TopK`, but not ``learn_k``; in evaluation ``eval_mode="hard"`` gives unchanged
+            vectors.
 
     Example:
         >>> values, scores = torch.eye(3), torch.tensor([0.1, 0.9, 0.5])
@@ -32,47 +33,56 @@ class Select(nn.Module):
         tensor([1, 2])
     """
 
+    _shows_method = True
+
     def __init__(
         self,
         k: int,
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         *,
-        temperature: float = 1.0,
         hard: bool = True,
         order: Order = "score",
-        **options: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__()
-        check_count("Select", k)
-        spec = get(method)
-        checked_options("Select", spec, options, spec.matrix)
         check_order("Select", order)
-        try_settings(method, temperature=temperature, **options)
-        self.k = k
-        self.method = method
-        self.temperature = temperature
-        self.hard = hard
+        super().__init__(k, method, hard=hard, **settings)
+        if self.kappa is not None or self._k != int(self._k):
+            raise ValueError(f"Select: k must be an integer that is not learned, got {k}")
         self.order: Order = order
-        self.options = options
 
-    def forward(self, values: Tensor, scores: Tensor, mask: Tensor | None = None) -> Selection:
+    def forward(
+        self,
+        values: Tensor,
+        scores: Tensor,
+        mask: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Selection:
         """Select among ``values`` (…, n, d) by ``scores`` (…, n); ``mask`` is True where that is allowed."""
+        if not self._calibrated:
+            self._first_batch(scores, mask)
+        hard = self.hard or (self.eval_mode == "hard" and not self.training)
+        method, options = self._relaxation, dict(self.options)
+        if method.stochastic:
+            if self.training or self.eval_mode == "random":
+                options["generator"] = generator
+            else:
+                method, options = noise_free(method, options, scores.device)
         return select(
             values,
             scores,
-            self.k,
-            self.method,
-            temperature=self.temperature,
-            mask=mask,
-            hard=self.hard,
+            int(self._k),
+            method,
+            temperature=self._current_temperature(),
+            hard=hard,
             order=self.order,
-            **self.options,
+            dim=self.dim,
+            mask=mask,
+            largest=self.largest,
+            at_most=self.at_most,
+            **options,
         )
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
-        return (
-            f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, "
-            f"hard={self.hard}, order={self.order!r}{options}"
-        )
+        return f"{super().extra_repr()}, order={self.order!r}"

@@ -29,7 +29,10 @@ __all__ = ["checked_options", "has_rows", "options_of", "topk", "topk_matrix", "
 _SHARED = ("temperature", "dim", "mask", "hard", "largest")
 _MEANT = {
     **dict.fromkeys(("tau", "temp", "T", "epsilon"), "temperature"),
-    "axis": "dim", "descending": "largest", "straight_through": "hard", "rng": "generator",
+    "axis": "dim",
+    "descending": "largest",
+    "straight_through": "hard",
+    "rng": "generator",
 }
 
 

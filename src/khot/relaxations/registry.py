@@ -39,6 +39,7 @@ class Relaxation:
         stochastic: takes a ``generator`` and is random. Order, ties and permutation then hold in expectation,
             and the contract leaves them and the derivatives to the operator's own tests; the limit at
             temperature 0 is a hard selection, of the scores or of a sample.
+        noiseless: the method that a random one becomes without its noise, if there is one.
         max_n: the row length the contract runs it at.
         max_k: the largest budget it does so with, if not n − 1.
         row_options: options with which the weights are the sum of the rows, if not the defaults.
@@ -59,6 +60,7 @@ class Relaxation:
     real_k: bool = False
     smooth: Smoothness = "none"
     stochastic: bool = False
+    noiseless: str | None = None
     max_n: int = 10_000
     max_k: int | None = None
     row_options: Mapping[str, Any] = field(default_factory=dict[str, Any])

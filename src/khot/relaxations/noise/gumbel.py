@@ -111,6 +111,7 @@ SPEC = register(
         name="gumbel",
         weights=gumbel_topk,
         stochastic=True,
+        noiseless="sigmoid",
         max_n=1_000_000,
         reference="Kool, van Hoof & Welling (2019)",
     )
