@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from typing import Any, ClassVar
@@ -22,11 +23,11 @@ __all__ = ["SelectingLayer"]
 
 
 class SelectingLayer(Tempered):
-    """A relaxation and its settings, documented in :class:`khot.nn.TopK`; a subclass says how it is called."""
+    """A relaxation and its settings (see :class:`khot.nn.TopK`); a subclass says how it is called."""
 
     kappa: nn.Parameter | None
     calibrated: Tensor
-    _shows_method: ClassVar[bool] = False
+    _any_method: ClassVar[bool]  # whether the class leaves the method open: then it is shown
 
     def __init__(
         self,
@@ -92,10 +93,13 @@ class SelectingLayer(Tempered):
         """
         name = f"{type(self).__name__}.selected"
         last = position(name, scores, self.dim)
-        k = check_count(name, scores, round(float(self.k)), last, at_most=self.at_most)
+        k = check_count(name, scores, self._rounded_k(), last, at_most=self.at_most)
         rows = allowed_scores(name, directed(scores, self.largest), mask)
         indices, exists = ranked_indices(rows.movedim(last, -1), k)
         return torch.where(exists, indices, -1).movedim(-1, last)
+
+    def _rounded_k(self) -> int:
+        return round(self.k.item() if isinstance(self.k, Tensor) else self.k)
 
     def calibrate_(
         self,
@@ -159,10 +163,15 @@ class SelectingLayer(Tempered):
                 f"{type(self).__name__}: k was {words[0]} when the state was saved, and is {words[1]} here"
             )
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._any_method = "method" in inspect.signature(cls).parameters
+
     def extra_repr(self) -> str:
         """Show the settings, and which of them are learned."""
-        k = f"k={float(self.k):.4g}" + (f" (learned, k_max={self.k_max:g})" if self.kappa is not None else "")
-        method = [f"method={self.method!r}"] if type(self)._shows_method else []
+        budget = self.k.item() if isinstance(self.k, Tensor) else self.k
+        k = f"k={budget:.4g}" + (f" (learned, k_max={self.k_max:g})" if self.kappa is not None else "")
+        method = [f"method={self.method!r}"] if self._any_method else []
         tau = [self._shown_temperature()] + ([f"calibrate={self.calibrate}"] if self.calibrate else [])
         shown: dict[str, Any] = {"dim": self.dim, "hard": self.hard}
         for setting, usual in (("largest", True), ("at_most", False), ("eval_mode", "same")):

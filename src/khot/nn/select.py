@@ -33,8 +33,6 @@ class Select(SelectingLayer):
         tensor([1, 2])
     """
 
-    _shows_method = True
-
     def __init__(
         self,
         k: int,

@@ -50,8 +50,6 @@ class TopK(SelectingLayer):
         TopK(k=2 (learned, k_max=4), method='sigmoid', temperature=1 (learned), dim=-1, hard=False)
     """
 
-    _shows_method = True
-
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
