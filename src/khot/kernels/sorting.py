@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 
 __all__ = ["TOO_LONG", "argsort", "unsorted"]
 
@@ -27,6 +27,8 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
     """
     if cpu.usable(x) and x.dim() > 0 and x.shape[-1] < TOO_LONG:
         return cpu.argsort(x, descending)
+    if operations.taken(x) and x.dim() > 0:
+        return operations.argsort(x.detach(), descending)
     values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
     return values, indices
 

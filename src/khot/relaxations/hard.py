@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.kernels.sorting import argsort
@@ -69,6 +69,10 @@ def hard_topk(
         return _native(scores, k, last, mask)
     k_rows = budget("hard_topk", scores, k, last, integer=True)
     rows = allowed_scores("hard_topk", scores.detach(), mask).movedim(last, -1)
+    wide = rows.to(compute_dtype(rows))
+    if operations.taken(wide):
+        chosen = operations.hard_topk(wide, operations.as_tensor(k_rows.detach(), torch.float64), None)
+        return chosen.to(scores.dtype).movedim(-1, last)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))
     return chosen.to(scores.dtype).movedim(-1, last)
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 from khot.kernels.cpu import Projection
 
 __all__ = ["Projection", "project"]
@@ -72,6 +72,8 @@ def _window_lse(x: Tensor, after: Tensor) -> Tensor:
 def _block_sums(values: Tensor, start: Tensor) -> Tensor:
     if not torch.is_grad_enabled() and cpu.usable(values):
         return cpu.block_sums(values, start)
+    if operations.taken(values):
+        return operations.block_sums(values, start)
     return torch.zeros_like(values).scatter_add(-1, start, values).gather(-1, start)
 
 
@@ -90,6 +92,8 @@ class _Project(torch.autograd.Function):
     def forward(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
         if cpu.usable(s, w):
             return cpu.isotonic(s, w, kind)
+        if operations.taken(s, w):
+            return operations.isotonic(s, w, kind)
         return _portable(s, w, kind)
 
     @staticmethod

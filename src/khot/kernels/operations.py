@@ -1,0 +1,162 @@
+"""The compiled kernels as operations that a graph of ``torch.compile`` can hold.
+
+Each is a raw operation of ``torch.library``: a name with a schema, the kernel as its CPU implementation, what
+its results look like, and a rule for ``vmap``. None has an autograd formula (one registered with torch would
+give ``jvp`` silent zeros): the operators' own ``autograd.Function`` calls them, so that derivatives are
+written once. Compiled, an operator is then one call of its kernel, and there is little to compile.
+
+Exported programs hold aten operations alone, and never these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from khot.kernels import cpu
+from khot.kernels.loader import native
+
+__all__ = [
+    "argsort",
+    "as_tensor",
+    "block_sums",
+    "gate_jacobian",
+    "gated_topk",
+    "hard_topk",
+    "isotonic",
+    "taken",
+]
+
+_LIBRARY = torch.library.Library("khot", "DEF")
+_DTYPES = (torch.float32, torch.float64)
+
+Result = Literal["like", "row", "indices"]
+
+
+def taken(*tensors: Tensor) -> bool:
+    """Whether these operations are to be called: compiling, not exporting, what the kernels can read."""
+    return (
+        torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+        and _library_is_there()
+        and all(t.is_cpu and t.dtype in _DTYPES for t in tensors)
+    )
+
+
+def as_tensor(number: float | Tensor, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor without dimensions, so that another number is not another program.
+
+    By a product: what torch.full makes of a number, Dynamo takes for a constant.
+    """
+    return number.to(dtype) if isinstance(number, Tensor) else torch.ones((), dtype=dtype) * number
+
+
+@torch.compiler.assume_constant_result
+def _library_is_there() -> bool:
+    return native() is not None
+
+
+def _operation(
+    schema: str, kernel: Callable[..., Any], *, rows: tuple[int, ...], results: tuple[Result, ...]
+) -> Callable[..., Any]:
+    """Register an operation.
+
+    ``rows`` says which of its arguments are tensors (…, n) or (…, 1); the first of them is what ``results``
+    are ``"like"``, hold one value a ``"row"`` of, or ``"indices"`` into. All are contiguous.
+    """
+    name = schema.partition("(")[0]
+    _LIBRARY.define(schema)
+    _LIBRARY.impl(name, kernel, "CPU")
+
+    def fake(*arguments: Any) -> Any:
+        made = tuple(_empty(result, arguments[rows[0]]) for result in results)
+        return made if len(made) > 1 else made[0]
+
+    torch.library.register_fake(f"khot::{name}", fake, lib=_LIBRARY)
+    operation = getattr(torch.ops.khot, name)
+
+    def batched(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+        rank = max(
+            arguments[i].dim() - (in_dims[i] is not None) for i in rows if isinstance(arguments[i], Tensor)
+        )
+        changed = list(arguments)
+        for i in rows:
+            if isinstance(arguments[i], Tensor):
+                changed[i] = _in_front(arguments[i], in_dims[i], rank, info.batch_size)
+        out = operation(*changed)
+        return out, (0,) * len(out) if isinstance(out, tuple) else 0
+
+    torch.library.register_vmap(f"khot::{name}", batched, lib=_LIBRARY)
+    return cast("Callable[..., Any]", operation)
+
+
+def _in_front(tensor: Tensor, dim: int | None, rank: int, size: int) -> Tensor:
+    """The batch in front, then ``rank`` dimensions, all of the tensor's own last."""
+    tensor = tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+    return tensor.reshape(size, *[1] * (rank + 1 - tensor.dim()), *tensor.shape[1:])
+
+
+def _empty(result: Result, x: Tensor) -> Tensor:
+    if result == "row":
+        return x.new_empty((*x.shape[:-1], 1))
+    return x.new_empty(x.shape, dtype=torch.int64 if result == "indices" else x.dtype)
+
+
+def _gated(
+    gate: Any, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    y, state = cpu.gated_topk(gate, x, k, temperature, mask, state=True)
+    assert state is not None
+    return y, state
+
+
+gated_topk = _operation(
+    "gated_topk(str gate, Tensor x, Tensor k, Tensor temperature, Tensor? mask) -> (Tensor, Tensor)",
+    _gated,
+    rows=(1, 2, 3, 4),
+    results=("like", "like"),
+)
+"""Weights and state of a member of the threshold family; see ``khot.kernels.cpu.gated_topk``."""
+
+gate_jacobian = _operation(
+    "gate_jacobian(Tensor state, Tensor grad, Tensor temperature, str gate) -> (Tensor, Tensor)",
+    cpu.gate_jacobian,
+    rows=(0, 1, 2),
+    results=("like", "row"),
+)
+"""Its Jacobian times a vector, and the weighted mean in it."""
+
+hard_topk = _operation(
+    "hard_topk(Tensor x, Tensor k, Tensor? mask) -> Tensor",
+    cpu.hard_topk,
+    rows=(0, 1, 2),
+    results=("like",),
+)
+"""Ones at the k largest."""
+
+argsort = _operation(
+    "argsort(Tensor x, bool descending) -> (Tensor, Tensor)",
+    cpu.argsort,
+    rows=(0,),
+    results=("like", "indices"),
+)
+"""Values and indices of a stable sort."""
+
+isotonic = _operation(
+    "isotonic(Tensor s, Tensor w, str kind) -> (Tensor, Tensor)",
+    cpu.isotonic,
+    rows=(0, 1),
+    results=("like", "indices"),
+)
+"""The projection on a permutahedron, and where the block of each entry begins."""
+
+block_sums = _operation(
+    "block_sums(Tensor values, Tensor start) -> Tensor",
+    cpu.block_sums,
+    rows=(0, 1),
+    results=("like",),
+)
+"""Sums over the blocks of a projection."""
