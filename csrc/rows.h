@@ -87,13 +87,13 @@ private:
 };
 
 // Fills the weights of a row that needs no root: with a NaN, with k or fewer allowed entries, or with k or more at
-// +inf. state_of(weight) is what goes to the state. False if it does need one.
-template <typename real, typename StateOf>
-bool settle(const Row<real>& row, const Census& census, const StateOf& state_of) {
+// +inf. No score can move such a weight, so its state is 0, whose slope is 0. False if the row does need a root.
+template <typename real>
+bool settle(const Row<real>& row, const Census& census) {
     const real infinity = real(HUGE_VAL);
     const auto fill = [&](int64_t i, real weight) {
         row.y[i] = weight;
-        if (row.state != nullptr) row.state[i] = state_of(weight);
+        if (row.state != nullptr) row.state[i] = weight == weight ? real(0) : weight;
     };
     const int64_t n = row.n, allowed = n - census.excluded;
     if (census.nan > 0 || row.k != row.k) {
@@ -109,10 +109,22 @@ bool settle(const Row<real>& row, const Census& census, const StateOf& state_of)
     return true;
 }
 
-// The signed distance of a weight to the nearer of 0 and 1.
+// Where the sure paths put the zero of a row, in the middle of the gap that an integer k lies in (else at its ⌈k⌉-th
+// largest score), so that the tails on both sides of the gap keep their digits; and how far, in units of τ, the ends of
+// the gap are from there. Any float will do for the zero: the differences from it are exact enough, the root is not it.
+struct Gap {
+    double up, down;
+};
+
 template <typename real>
-real residual_of(real weight) {
-    return weight > real(0.5) ? weight - 1 : weight;
+real middle_of(real upper, real next, bool integer, real rate, Gap* gap) {
+    const real middle = integer ? upper / 2 + next / 2 : upper;
+    const auto distance = [&](real from, real to) {
+        const double d = (double(from) - double(to)) * double(rate), limit = 1e4;
+        return d < limit ? d : limit;
+    };
+    *gap = integer ? Gap{distance(upper, middle), distance(middle, next)} : Gap{0, 0};
+    return middle;
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 template <typename real, typename Evaluate>
 double bracketed(double low, double high, double start, double extra_p, double extra_q,
                  const Evaluate& evaluate) {
-    const double limit = SINGLE<real> ? 80 : 690, negligible = SINGLE<real> ? 1e-30 : 1e-290;
+    const double limit = SINGLE<real> ? 80 : 690;
     double e = start > low ? (start < high ? start : high) : low;
     e = e > limit ? limit : (e < -limit ? -limit : e);
     low -= 1;  // the root can lie on the edge, and rounding just beyond it
@@ -19,7 +19,7 @@ double bracketed(double low, double high, double start, double extra_p, double e
     for (int steps = 0; steps < (SINGLE<real> ? 10 : 14); ++steps) {
         const SplitSums sums = evaluate(std::exp(-e));
         const double p = sums.below[0] + extra_p, q = sums.above[0] + extra_q, f = p - q;
-        if (f == 0 || (p < negligible && q < negligible)) break;
+        if (f == 0) break;
         if (f < 0 && e > low) low = e;
         if (f > 0 && e < high) high = e;
         const double h = std::log(p / q), dp = sums.below[1] / p, dq = sums.above[1] / q;
@@ -45,17 +45,16 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
         row.x = row.y;
     }
     const Census census = kernel.census(row.x, n);
-    if (settle(row, census, residual_of<real>)) return;
+    if (settle(row, census)) return;
     const int64_t allowed = n - census.excluded;
     // Excluded entries are smaller than all others, so the order statistics of the whole row serve.
     const int64_t ceiling = int64_t(std::ceil(row.k)), floor = int64_t(std::floor(row.k));
     real next;
-    const real anchor = kth_and_next_largest(row.x, n, ceiling, scratch, &next);
-    const real rate = row.rate;
-    const double limit = 1e4, raw_gap = floor == ceiling ? (double(anchor) - double(next)) * double(rate) : 0;
-    const double gap = raw_gap < limit ? raw_gap : limit;
-    const double low = std::log(row.k - double(ceiling - 1)) - std::log(double(allowed) - row.k);
-    const double high = std::log(row.k) - std::log(double(floor) + 1 - row.k) + gap;
+    const real upper = kth_and_next_largest(row.x, n, ceiling, scratch, &next), rate = row.rate;
+    Gap gap;
+    const real anchor = middle_of(upper, next, floor == ceiling, rate, &gap);
+    const double low = std::log(row.k - double(ceiling - 1)) - std::log(double(allowed) - row.k) - gap.up;
+    const double high = std::log(row.k) - std::log(double(floor) + 1 - row.k) + gap.down;
 
     kernel.exponentials(row.x, anchor, rate, row.y, n);
     const AtOne at = kernel.counts_at_one(row.y, n);

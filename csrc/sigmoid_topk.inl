@@ -104,7 +104,8 @@ static SplitSums evaluate_split(const real* u, real t, bool ties_below, int64_t 
         for (int64_t i = begin; i < end; i += LANES) {
             const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
             const ivec is_below = v <= split;
-            const vec a = (is_below ? v : all(t)) / (v + t), a2 = a * a, a3 = a2 * a;
+            const vec quotient = (is_below ? v : all(t)) / (v + t);
+            const vec a = (vec)((v < CAPPED) & (ivec)quotient), a2 = a * a, a3 = a2 * a;
             s[0] += a;
             s[1] += a2;
             s[2] += a3;
@@ -143,18 +144,25 @@ static void write(const real* u, real t, real* y, int64_t n) {
     }
 }
 
-// The same, and the signed distance of y to the nearer of 0 and 1.
+// The signed distance of y to the nearer of 0 and 1, for sum = u + t. Where u is capped it is 0, and not that of the cap:
+// a slope there, however small, would be multiplied by the largest scores of all.
+KHOT_INLINE vec residual_of(vec u, vec t, vec sum, vec weight) {
+    const vec above = (vec)((u < CAPPED) & (ivec)(-t / sum));
+    return u > t ? above : weight;
+}
+
+// The weights and their residuals.
 static void write_both(const real* u, real t, real* y, real* residual, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         const vec v = load(u + i), sum = v + t, weight = v / sum;  // a quotient, which cannot exceed 1
         store(y + i, weight);
-        store(residual + i, v > t ? -t / sum : weight);
+        store(residual + i, residual_of(v, all(t), sum, weight));
     }
     if (i < n) {
         const vec v = load_tail(u + i, n - i, 0), sum = v + t, weight = v / sum;
         store_tail(y + i, weight, n - i);
-        store_tail(residual + i, v > t ? -t / sum : weight, n - i);
+        store_tail(residual + i, residual_of(v, all(t), sum, weight), n - i);
     }
 }
 

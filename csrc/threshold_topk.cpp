@@ -25,15 +25,13 @@ namespace {
 constexpr int ROUNDS = 12;
 constexpr double NEAR = 4;
 
-// A step of this size does not move e any more.
-template <typename real>
-constexpr double STILL = SINGLE<real> ? 2e-7 : 4e-16;
-
 // Laplace: Σ 2F below the corner, Σ 2(1 − F) above it, and how many are above.
 // Sparse: ΣF of those strictly between 0 and 1, how many these are, and how many are at 1.
 struct Tails {
     double low, high, above;
 };
+
+constexpr Tails NOTHING = {-1, -1, -1};  // no tails
 
 // The tails of many rows.
 template <typename real>
@@ -59,10 +57,13 @@ struct ThresholdTable {
     GatePasses<real> laplace, sparse;
 };
 
-// F⁻¹(p) with q = 1 − p, the root of one piece, and the state of a given weight.
+// F⁻¹(p) with q = 1 − p; the root of one piece; when that is found, given the tails before the last step too; when
+// there is no more to find, since nothing is left between 0 and 1; and e as the passes see it.
 struct LaplaceGate {
     template <typename real>
     static constexpr double FARTHEST = SINGLE<real> ? 80 : 690;
+    template <typename real>
+    static constexpr double STILL = SINGLE<real> ? 2e-7 : 4e-16;  // a step of this size does not move e any more
     static constexpr double AT_HALF = 0;      // F⁻¹(1/2)
     static constexpr double SOFTNESS = 0.785;  // see anchors.inl
 
@@ -81,8 +82,15 @@ struct LaplaceGate {
     }
 
     template <typename real>
-    static real state_of(real weight) {
-        return residual_of(weight);
+    static bool found(const Tails&, const Tails&, double step, double e) {
+        return std::fabs(step) <= STILL<real> * (1 + std::fabs(e));
+    }
+
+    static bool hard(const Tails& tails, double k) { return tails.above == k && (tails.low == 0 || tails.high == 0); }
+
+    template <typename real>
+    static double seen(double e) {
+        return double(real(e));
     }
 };
 
@@ -96,9 +104,18 @@ struct SparseGate {
     static double excess(const Tails& tails, double k) { return (tails.above - k) + tails.low; }
     static double step(const Tails& tails, double k) { return -excess(tails, k) / tails.high; }
 
+    // As many entries in each piece as before: the same ones, for which the last step was exact, and this one is for
+    // its rounding. No absolute size of a step would do: all weights may be smaller.
     template <typename real>
-    static real state_of(real weight) {
-        return weight;
+    static bool found(const Tails& tails, const Tails& before, double, double) {
+        return tails.high > 0 && tails.high == before.high && tails.above == before.above;
+    }
+
+    static bool hard(const Tails& tails, double k) { return tails.above == k && tails.low == 0; }
+
+    template <typename real>
+    static double seen(double e) {
+        return e;
     }
 };
 
@@ -126,23 +143,25 @@ void over_parts(const Parts& parts, int threads, const Body& body) {
 template <typename real, typename Gate, typename TailsAt>
 double root(double low, double high, double k, const TailsAt& tails_at) {
     const double farthest = Gate::template FARTHEST<real>;
-    const auto within = [&](double e) {  // and as the passes will see it
-        return double(real(e > farthest ? farthest : (e < -farthest ? -farthest : e)));
+    const auto within = [&](double e) {
+        return Gate::template seen<real>(e > farthest ? farthest : (e < -farthest ? -farthest : e));
     };
     double e = within((low + high) / 2);
     low -= 1;  // the root can lie on the edge, and rounding just beyond it
     high += 1;
+    Tails before = NOTHING;
     for (int steps = 0; steps < 100; ++steps) {
         const Tails tails = tails_at(e);
         const double excess = Gate::excess(tails, k);
-        if (excess == 0 && tails.low == 0) break;  // hard: nothing is between 0 and 1
+        if (Gate::hard(tails, k)) break;
         if (excess < 0 && e > low) low = e;
         if (excess > 0 && e < high) high = e;
         const double step = Gate::step(tails, k), proposal = e + step;
-        const bool done = std::fabs(step) <= STILL<real> * (1 + std::fabs(e));
+        const bool done = Gate::template found<real>(tails, before, step, e);
         // Strictly inside: two pieces whose roots are each other's ends would be taken in turn for ever.
         const bool inside = (proposal > low && proposal < high) || done;  // NaN is not
         const double next = within(inside ? proposal : (low + high) / 2);
+        before = inside ? tails : NOTHING;  // a bisection is no step of a piece
         const bool stuck = next == e;
         e = next;
         if (done || stuck) break;
@@ -160,18 +179,18 @@ void solve_row(const ThresholdTable<real>& kernel, const GatePasses<real>& gate,
         row.x = row.y;
     }
     const Census census = kernel.census(row.x, n);
-    if (settle(row, census, Gate::template state_of<real>)) return;
+    if (settle(row, census)) return;
     // Excluded entries are smaller than all others, so the order statistics of the whole row serve. Those at +inf
     // count as 1 each, here and in the sums.
     const double ceiling = std::ceil(row.k), floor = std::floor(row.k), allowed = double(n - census.excluded);
     const double surely = double(census.surely), k = row.k - surely;
     real next;
-    const real anchor = kth_and_next_largest(row.x, n, int64_t(ceiling), scratch, &next);
-    const double limit = 1e4, raw_gap = floor == ceiling ? (double(anchor) - double(next)) * double(row.rate) : 0;
-    const double gap = raw_gap < limit ? raw_gap : limit;
+    const real upper = kth_and_next_largest(row.x, n, int64_t(ceiling), scratch, &next);
+    Gap gap;
+    const real anchor = middle_of(upper, next, floor == ceiling, row.rate, &gap);
     const double others = allowed - ceiling + 1, rest = floor - surely + 1;
-    const double low = Gate::quantile((row.k - ceiling + 1) / others, (allowed - row.k) / others);
-    const double high = Gate::quantile(k / rest, (rest - k) / rest) + gap;
+    const double low = Gate::quantile((row.k - ceiling + 1) / others, (allowed - row.k) / others) - gap.up;
+    const double high = Gate::quantile(k / rest, (rest - k) / rest) + gap.down;
 
     const Parts parts(n);
     over_parts(parts, threads, [&](int64_t, int64_t at, int64_t length) {
@@ -201,6 +220,7 @@ void search_group(const ThresholdTable<real>& kernel, const GatePasses<real>& ga
                   int count, Group<real>& group, double* e) {
     kernel.gaussian_anchors(x, n, count, real(Gate::SOFTNESS), group);
     double low[GROUP], high[GROUP];
+    Tails before[GROUP];
     int busy[GROUP], left = 0;  // the rows still at work
     for (int r = 0; r < count; ++r) {
         if (group.open[r] != 0) busy[left++] = r;
@@ -208,6 +228,7 @@ void search_group(const ThresholdTable<real>& kernel, const GatePasses<real>& ga
         e[r] = Gate::AT_HALF;
         low[r] = e[r] - NEAR;
         high[r] = e[r] + NEAR;
+        before[r] = NOTHING;
     }
     gate.start_rows(x, u, n, busy, left, group);
     GroupTails<real> all;
@@ -221,9 +242,10 @@ void search_group(const ThresholdTable<real>& kernel, const GatePasses<real>& ga
             if (excess < 0) low[r] = e[r];
             if (excess > 0) high[r] = e[r];
             const double step = Gate::step(tails, group.k[r]), proposal = e[r] + step;
-            const bool done = std::fabs(step) <= STILL<real>;
+            const bool done = Gate::template found<real>(tails, before[r], step, e[r]);
+            before[r] = tails;
             if (!(proposal > low[r] && proposal < high[r]) && !done) continue;  // lost
-            e[r] = double(real(proposal));
+            e[r] = Gate::template seen<real>(proposal);
             if (done) {
                 group.open[r] = 0;
             } else {

@@ -4,15 +4,17 @@
 #include "blocks.inl"
 #include "anchors.inl"
 
-// u = exp(z), for z = (x − anchor)·rate. Half the difference is taken, which cannot overflow.
+// u = exp(z), for z = (x − anchor)·rate. Half the difference is taken, which cannot overflow. Where z is too large for
+// exp, u is infinite: its distance to 1 is then 0.
 static void laplace_start(const real* x, real anchor, real rate, real* u, int64_t n) {
     const real half = anchor * real(0.5), twice = rate * 2;
+    const auto power = [&](vec score) __attribute__((always_inline)) {
+        const vec z = (score * real(0.5) - half) * twice;
+        return z > FAR_ABOVE ? all(real(__builtin_inf())) : exponential(z);
+    };
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) store(u + i, exponential((load(x + i) * real(0.5) - half) * twice));
-    if (i < n) {
-        const vec v = load_tail(x + i, n - i, anchor);
-        store_tail(u + i, exponential((v * real(0.5) - half) * twice), n - i);
-    }
+    for (; i + LANES <= n; i += LANES) store(u + i, power(load(x + i)));
+    if (i < n) store_tail(u + i, power(load_tail(x + i, n - i, anchor)), n - i);
 }
 
 // Twice the distance of a gate to 0 below the corner, and to 1 above it: r or 1/r, with r = exp(z + e).
@@ -115,10 +117,20 @@ static void sparse_start(const real* x, real anchor, real rate, real* u, int64_t
     }
 }
 
-KHOT_INLINE LaneTails sparse_block(const real* u, real shift, int64_t n) {
+// A shift in two pieces. Many small weights may differ little from one large shift, of which one real has too few
+// digits for their sum: the first piece cancels exactly, the second has the digits.
+struct Shift {
+    vec most, rest;
+};
+
+KHOT_INLINE Shift shift_of(double e) { return {all(real(e)), all(real(e - double(real(e))))}; }
+KHOT_INLINE vec shifted(vec z, Shift by) { return (z + by.most) + by.rest; }
+
+KHOT_INLINE LaneTails sparse_block(const real* u, double e, int64_t n) {
+    const Shift shift = shift_of(e);
     LaneTails sums = {};
     for (int64_t i = 0; i < n; i += LANES) {
-        const vec a = (i + LANES <= n ? load(u + i) : load_tail(u + i, n - i, -real(1e6))) + shift;
+        const vec a = shifted(i + LANES <= n ? load(u + i) : load_tail(u + i, n - i, -real(1e6)), shift);
         const ivec above = a >= 1, inside = (a > 0) & ~above;
         sums.low += (vec)(inside & (ivec)a);
         sums.high += (vec)(inside & (ivec)all(real(1)));
@@ -129,7 +141,7 @@ KHOT_INLINE LaneTails sparse_block(const real* u, real shift, int64_t n) {
 
 static Tails sparse_tails(const real* u, double e, int64_t n) {
     Tails total = {};
-    KHOT_BLOCKS(n) add_tails(sparse_block(u + begin, real(e), end - begin), total);
+    KHOT_BLOCKS(n) add_tails(sparse_block(u + begin, e, end - begin), total);
     return total;
 }
 
@@ -144,15 +156,15 @@ static void sparse_start_rows(const real* x, real* u, int64_t n, const int* rows
 static void sparse_tails_rows(const real* u, const double* e, int64_t n, const int* rows, int count,
                               GroupTails<real>& tails) {
     LaneTails of_row[GROUP];
-    for (int i = 0; i < count; ++i) of_row[i] = sparse_block(u + rows[i] * n, real(e[rows[i]]), n);
+    for (int i = 0; i < count; ++i) of_row[i] = sparse_block(u + rows[i] * n, e[rows[i]], n);
     store_tails(of_row, count, tails);
 }
 
 static void sparse_write(const real* u, double e, real* y, real* state, int64_t n) {
-    const vec shift = all(real(e));
+    const Shift shift = shift_of(e);
     for (int64_t i = 0; i < n; i += LANES) {
         const bool whole = i + LANES <= n;
-        const vec a = (whole ? load(u + i) : load_tail(u + i, n - i, 0)) + shift;
+        const vec a = shifted(whole ? load(u + i) : load_tail(u + i, n - i, 0), shift);
         const vec positive = a > 0 ? a : vec{}, weight = positive < 1 ? positive : all(real(1));
         if (whole) {
             store(y + i, weight);

@@ -79,6 +79,7 @@ KHOT_INLINE void sums_of_lanes(const vec* v, int count, real* sums) {
 // exp(FAR_ABOVE), so that a sum of two cannot overflow. NaN stays NaN.
 static const real FAR_ABOVE = KHOT_SINGLE ? real(87) : real(708);
 static const real FAR_BELOW = KHOT_SINGLE ? real(-88) : real(-709.09);
+static const real CAPPED = KHOT_SINGLE ? real(6.07e37) : real(3.02e307);  // exp(FAR_ABOVE), rounded down
 
 KHOT_INLINE vec exponential(vec a) {
     const vec above = all(FAR_ABOVE), below = all(FAR_BELOW);

@@ -12,10 +12,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-__all__ = ["ndtr", "ndtri", "xlog1py", "xlogy"]
+__all__ = ["erfcx", "ndtr", "ndtri", "xlog1py", "xlogy"]
 
 _special = cast("Any", torch.special)
 
+erfcx: Callable[[Tensor], Tensor] = _special.erfcx
 ndtri: Callable[[Tensor], Tensor] = _special.ndtri
 xlogy: Callable[[Tensor, Tensor], Tensor] = _special.xlogy
 xlog1py: Callable[[Tensor, Tensor], Tensor] = _special.xlog1py

@@ -35,7 +35,7 @@ def gated_topk(
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
         state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
-            0 and 1; for the sparse gate the weights again.
+            0 and 1; for the sparse gate the weights again; 0 where no score can move the weight.
 
     Returns:
         y of the shape of x, and the state or None; contiguous, without a graph.

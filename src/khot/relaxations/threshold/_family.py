@@ -6,9 +6,12 @@ With w = F′((x + c)/τ) and W = Σw:
 
     ∂y/∂x = (diag(w) − w wᵀ/W)/τ,   ∂y/∂k = w/W,   ∂y/∂τ = −(∂y/∂x) x/τ.
 
-The Jacobian is symmetric, so one product serves backward and forward mode; if W = 0 every derivative is 0.
-All of it is a function of the gate's *state*, which is saved (and x, if the temperature has a gradient). The
-state is a second output of the operation, with its own derivatives, so that all orders are right.
+The Jacobian is symmetric, so one product serves backward and forward mode. All of it is a function of the gate's
+*state*, which is saved (and x, if the temperature or k has a gradient). The state is a second output of the
+operation, with its own derivatives, so that all orders are right.
+
+A weight that is settled (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score moves it. If
+W = 0 the derivatives in x and τ are 0, and ∂y/∂k, which is a ratio, is the limit: see ``_budget_shares.py``.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from khot.relaxations._arguments import (
 )
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
+from khot.relaxations.threshold._budget_shares import budget_shares
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._solver import solve
 
@@ -106,10 +110,9 @@ def _portable(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, order: int | None
 ) -> tuple[Tensor, Tensor]:
     """Weights (dtype of x) and state (dtype of computation), in aten operations only."""
-    z, offset, settled, fixed = solve(gate, x.to(compute_dtype(x)), k, temperature, order)
-    y = torch.where(settled, fixed, gate.weights(z + offset))
-    state = torch.where(settled, gate.state_of_weights(fixed), gate.state(z + offset))
-    return y.to(x.dtype), state
+    a, settled, fixed = solve(gate, x.to(compute_dtype(x)), k, temperature, order)
+    y = torch.where(settled, fixed, gate.weights(a))
+    return y.to(x.dtype), torch.where(settled, gate.still, gate.state(a))
 
 
 def _total(slope: Tensor) -> Tensor:
@@ -137,32 +140,53 @@ def _backward_product(
     return (by_shift - slope * grad_k) / temperature, grad_k
 
 
-def _centred_scores(x: Tensor, slope: Tensor) -> Tensor:
-    """Scores relative to the largest that still moves; 0 where the weight cannot move.
+def _centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Tensor:
+    """Scores in units of τ, relative to the one that moves most; 0 where the weight cannot move.
 
-    Any constant will do for the derivative in the temperature; this one cannot overflow.
+    Any constant will do for the derivative in the temperature; this one is near those that count, so that a score
+    far away, with next to no slope, does not cost them their digits.
     """
     moving = (slope != 0) & x.isfinite()
-    centre = torch.where(moving, x, -torch.inf).amax(-1, keepdim=True).detach()
-    return torch.where(moving, x - torch.where(centre.isfinite(), centre, 0), 0)
+    centre = x.detach().gather(-1, torch.where(moving, slope, -1).argmax(-1, keepdim=True))
+    apart = torch.where(moving, x, 0) / 2 - torch.where(moving, centre, 0) / 2  # cannot overflow
+    return apart / temperature * 2
+
+
+def _needed(ctx: Any, x: Tensor, k: Tensor | float) -> tuple[Tensor | None, Tensor | None]:
+    """What `_gradients` needs of x and k, inputs 0 and 1; the temperature is input 2."""
+    learns_k, learns_temperature = ctx.needs_input_grad[1:3]
+    assert isinstance(k, Tensor) or not learns_k
+    return x if learns_k or learns_temperature else None, k if learns_k else None
 
 
 def _gradients(
-    gate: Gate,
+    ctx: Any,
     state: Tensor,
     temperature: Tensor | float,
     x: Tensor | None,
+    k: Tensor | None,
     grads: tuple[Tensor | None, ...],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Gradients in x, k and, if x was saved for it, the temperature."""
+) -> tuple[Tensor | None, ...]:
+    """Gradients in x, in k and in the temperature, as far as they are needed, and None for two more inputs."""
+    gate: Gate = ctx.gate
     product = _backward_product(gate, state, grads, temperature)
     if product is None:
-        return None, None, None
+        return (None,) * 5
     grad_x, grad_k = product
-    if x is None:
-        return grad_x, grad_k, None
-    scores = _centred_scores(x.to(state.dtype), gate.slope(state))
-    return grad_x, grad_k, -(scores * grad_x).sum(-1, keepdim=True) / temperature
+    grad_temperature = None
+    if x is not None:
+        x, slope = x.to(state.dtype), gate.slope(state)
+        if ctx.needs_input_grad[2]:
+            scores = _centred_scores(x, slope, temperature)
+            grad_temperature = -(scores * grad_x).sum(-1, keepdim=True)
+        shares = None if k is None else budget_shares(gate, slope, x, k, temperature)
+        if shares is not None:
+            rows, share = shares
+            grad_y, grad_state = (torch.zeros_like(state) if g is None else g.to(state.dtype) for g in grads)
+            # Where slopes vanish, the state of a finite score moves as its weight does; that of others is still.
+            moved = torch.where(share > 0, grad_y + torch.where(x.isfinite(), grad_state, 0), 0)
+            grad_k = torch.where(rows, (share * moved).sum(-1, keepdim=True), grad_k)
+    return grad_x.to(ctx.dtype), grad_k if ctx.needs_input_grad[1] else None, grad_temperature, None, None
 
 
 class _NativeGated(torch.autograd.Function):
@@ -179,17 +203,16 @@ class _NativeGated(torch.autograd.Function):
         ctx.dtype, ctx.gate = x.dtype, gate
         learned = temperature if isinstance(temperature, Tensor) else None
         ctx.temperature = None if isinstance(temperature, Tensor) else temperature
-        ctx.save_for_backward(state, learned, x if ctx.needs_input_grad[2] else None)
+        ctx.save_for_backward(state, learned, *_needed(ctx, x, k), mask if ctx.needs_input_grad[1] else None)
         return y.to(x.dtype), state
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        state, learned, x = ctx.saved_tensors
+        state, learned, x, k, mask = ctx.saved_tensors
         temperature = ctx.temperature if learned is None else learned
-        grad_x, grad_k, grad_temperature = _gradients(ctx.gate, state, temperature, x, grads)
-        if not ctx.needs_input_grad[1]:
-            grad_k = None
-        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None, None
+        if mask is not None:
+            x = x.masked_fill(~mask, -torch.inf)
+        return _gradients(ctx, state, temperature, x, k, grads)
 
 
 class _Gated(torch.autograd.Function):
@@ -205,19 +228,17 @@ class _Gated(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, _, temperature, _, gate = inputs
+        x, k, temperature, _, gate = inputs
         _, state = output
         ctx.set_materialize_grads(False)
         ctx.dtype, ctx.gate = x.dtype, gate
-        learns_temperature = ctx.needs_input_grad[2]
-        ctx.save_for_backward(state, temperature, x if learns_temperature else None)
-        ctx.save_for_forward(state, temperature, x)
+        ctx.save_for_backward(state, temperature, *_needed(ctx, x, k))
+        ctx.save_for_forward(state, temperature, x, k)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        state, temperature, x = ctx.saved_tensors
-        grad_x, grad_k, grad_temperature = _gradients(ctx.gate, state, temperature, x, grads)
-        return None if grad_x is None else grad_x.to(ctx.dtype), grad_k, grad_temperature, None, None
+        state, temperature, x, k = ctx.saved_tensors
+        return _gradients(ctx, state, temperature, x, k, grads)
 
 
 class _GatedForwardMode(_Gated):
@@ -226,17 +247,26 @@ class _GatedForwardMode(_Gated):
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, Tensor]:
         dx, dk, dt, _, _ = cast("tuple[Tensor | None, ...]", grad_inputs)
-        state, temperature, x = ctx.saved_tensors
+        state, temperature, x, k = ctx.saved_tensors
         gate: Gate = ctx.gate
+        x = x.to(state.dtype)
         slope = gate.slope(state)
         moves = slope > 0
         v = torch.zeros_like(state) if dx is None else torch.where(moves, dx.to(state.dtype), 0)
         if dt is not None:
-            v = v - _centred_scores(x.to(state.dtype), slope) * (dt / temperature)
+            v = v - _centred_scores(x, slope, temperature) * dt
         v = v / temperature
         total = _total(slope)
         shift = v - (slope * v).sum(-1, keepdim=True) / total
+        shares = None if dk is None else budget_shares(gate, slope, x, k, temperature)
+        by_share = torch.zeros_like(state)
         if dk is not None:
-            shift = shift + dk / total
+            by_slope = dk / total
+            if shares is not None:
+                rows, share = shares
+                by_slope = torch.where(rows, 0, by_slope)
+                by_share = torch.where(rows, share * dk, 0)
+            shift = shift + by_slope
         shift = torch.where(moves, shift, 0)
-        return (slope * shift).to(ctx.dtype), gate.state_slope(state, slope) * shift
+        state_moves = gate.state_slope(state, slope) * shift + torch.where(x.isfinite(), by_share, 0)
+        return (slope * shift + by_share).to(ctx.dtype), state_moves

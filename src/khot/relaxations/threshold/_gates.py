@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu
-from khot.relaxations._special import ndtr, ndtri, xlog1py, xlogy
+from khot.relaxations._special import erfcx, ndtr, ndtri, xlog1py, xlogy
 
 __all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate", "residual_of"]
 
@@ -36,6 +36,10 @@ class Gate(ABC):
     """F⁻¹(1). If that is finite, tails have no logarithms, and `step` tells how the solver goes on."""
     kernel: cpu.GateKind | None = None
     """The name of the compiled kernels, if there are any."""
+    still: float = 0.0
+    """A state whose slope is 0: that of a weight that no score can move."""
+    steepness: Callable[[Tensor], Tensor] | None = None
+    """How fast −log F′ grows in the tail, a linear function; None if it is not: see ``_budget_shares.py``."""
 
     @abstractmethod
     def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -54,10 +58,6 @@ class Gate(ABC):
         """What is saved of a."""
 
     @abstractmethod
-    def state_of_weights(self, y: Tensor) -> Tensor:
-        """The state of weights that were not computed from some a."""
-
-    @abstractmethod
     def slope(self, state: Tensor) -> Tensor:
         """F′, from the state."""
 
@@ -74,6 +74,10 @@ class Gate(ABC):
         del state
         return slope
 
+    def log_hazard(self, a: Tensor) -> Tensor:
+        """log F′(a)/(1 − F(a)) for large a, if there is a ``steepness``: 0 for an exponential tail."""
+        return torch.zeros_like(a)
+
 
 class _Symmetric(Gate):
     """F(−a) = 1 − F(a); the state is the *residual*, the signed distance of y to the nearer of 0 and 1."""
@@ -89,12 +93,10 @@ class _Symmetric(Gate):
         tail = self.weights(-a.abs())
         return torch.where(a > 0, -tail, tail)
 
-    def state_of_weights(self, y: Tensor) -> Tensor:
-        return residual_of(y)
-
 
 class _Logistic(_Symmetric):
     kernel = "logistic"
+    steepness = staticmethod(torch.ones_like)
 
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         p = torch.sigmoid(a)
@@ -117,6 +119,7 @@ class _Logistic(_Symmetric):
 class _Laplace(_Symmetric):
     kernel = "laplace"
     order = 2
+    steepness = staticmethod(torch.ones_like)
 
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         slope = torch.exp(-a.abs()) / 2
@@ -137,6 +140,11 @@ class _Laplace(_Symmetric):
 
 
 class _Normal(_Symmetric):
+    steepness = staticmethod(torch.Tensor.clone)
+
+    def log_hazard(self, a: Tensor) -> Tensor:
+        return math.log(2 / math.pi) / 2 - erfcx(a * math.sqrt(0.5)).log()
+
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         slope = _normal_density(a)
         return ndtr(a), slope, -a * slope
@@ -191,9 +199,6 @@ class Sparse(Gate):
     def state(self, a: Tensor) -> Tensor:
         return self.weights(a)
 
-    def state_of_weights(self, y: Tensor) -> Tensor:
-        return y
-
     def slope(self, state: Tensor) -> Tensor:
         inside = (state > 0) & (state < 1)
         if self.norm == 2:
@@ -208,7 +213,7 @@ class Sparse(Gate):
 class UserGate(Gate):
     """Any differentiable CDF; the state is a itself."""
 
-    far = 1e18
+    far = still = 1e18
     steps = (40, 70)
     order = 2
 
@@ -242,10 +247,6 @@ class UserGate(Gate):
 
     def state(self, a: Tensor) -> Tensor:
         return a
-
-    def state_of_weights(self, y: Tensor) -> Tensor:
-        inner = self.quantile(y, 1 - y)
-        return torch.where(y <= 0, -self.far, torch.where(y >= 1, self.far, inner))
 
     def slope(self, state: Tensor) -> Tensor:
         moves = state.abs() < self.far

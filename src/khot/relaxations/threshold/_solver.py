@@ -36,7 +36,7 @@ __all__ = ["solve"]
 
 def solve(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, order: int | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Solve every row of ``x`` (…, n) for budgets ``k`` (…, 1).
 
     Args:
@@ -47,14 +47,14 @@ def solve(
         order: how many of the largest scores matter, if k is one number for all rows.
 
     Returns:
-        ``z`` and ``offset``, so that y = F(z + offset); ``settled``, True where the answer needs no
-        root; and ``fixed``, the weights there: all of a row with k or fewer allowed entries or with
-        k or more at +inf, and the infinite entries of any other row.
+        a = z + e, so that y = F(a); ``settled``, True where the answer needs no root; and ``fixed``, the
+        weights there: all of a row with k or fewer allowed entries or with k or more at +inf, and the
+        infinite entries of any other row.
     """
     n = x.shape[-1]
     settled, fixed, is_open, k_left, n_finite = settle(x, k)
     if n == 0:
-        return x, torch.zeros_like(k), settled, fixed
+        return x, settled, fixed
 
     best = x.sort(-1, descending=True).values if order is None else x.topk(min(order, n)).values
     last = best.shape[-1] - 1
@@ -68,12 +68,27 @@ def solve(
     others, rest = n_finite - k.ceil() + 1, k.floor() + 1
     low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
     high = (gate.quantile(k / rest, (rest - k) / rest) + gap).clamp_max(gate.reach)
-    return z, _offset(gate, z, ~settled, k, low, high), settled, fixed
+    offset = _offset(gate, z, ~settled, k, low, high)
+    a = z + offset
+    return a if gate.reach == math.inf else _refined(gate, a, offset, ~settled, k), settled, fixed
 
 
 def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
     """(a − b)/τ, also where a − b overflows."""
     return (a / 2 - b / 2) / (temperature / 2)
+
+
+def _refined(gate: Gate, a: Tensor, offset: Tensor, active: Tensor, k: Tensor) -> Tensor:
+    """``a`` with the digits that its offset could not hold.
+
+    Many small weights may be the difference of z and a much larger offset: one unit in its last place moves
+    their sum by as many units.
+    """
+    resolution = 8 * torch.finfo(a.dtype).eps * offset.abs()
+    for _ in range(2):
+        step = gate.step(a, active.to(a.dtype), k)
+        a = torch.where(active & (step.abs() <= resolution), a - step, a)  # NaN: nothing is between 0 and 1
+    return a
 
 
 def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -82,23 +97,27 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
     may_stop_early = is_plain(z)
     eps = torch.finfo(z.dtype).eps
-    close, rounding = 0.1 * eps ** (1 / gate.order), 4 * eps  # after a step that is close, the next is exact
+    rounding = 4 * eps
+    relative = gate.reach < math.inf  # e > 0 then, of the size of the weights: steps are measured by it
+    close = (
+        rounding if relative else 0.1 * eps ** (1 / gate.order)
+    )  # after a step that is close, the next is exact
 
     # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
     e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
     e = torch.minimum(torch.maximum(e, low), high)
-    margin = 1 if gate.reach == math.inf else 1e-3
-    low, high = low - margin, high + margin  # the root can lie on the edge, and rounding just beyond it
+    # The root can lie on the edge, and rounding just beyond it.
+    low, high = (low * (1 - 1e-3), high * (1 + 1e-3)) if relative else (low - 1, high + 1)
     f, last_step = torch.zeros_like(e), 2 * (high - low)
     for _ in range(gate.steps[z.dtype == torch.float64]):
         p, p1, p2 = gate.distance(z + e, above)
         big_p, big_q = _sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q
         f = big_p - big_q
-        if gate.reach < math.inf:  # weights reach 1: what is left of the difference may be their rounding
+        if relative:  # weights reach 1: what is left of the difference may be their rounding
             f = torch.where(f.abs() <= rounding * k, 0, f)
         low = torch.where(f < 0, torch.maximum(low, e), low)
         high = torch.where(f > 0, torch.minimum(high, e), high)
-        if gate.reach == math.inf:
+        if not relative:
             h = big_p.log() - big_q.log()
             slope_p, slope_q = _sum(p1, in_p) / big_p, _sum(p1, in_q) / big_q
             slope = slope_p + slope_q
@@ -109,14 +128,15 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
             step = torch.where(curved > 0, 2 * h * slope / curved, h / slope)
         else:
             step = gate.step(z + e, in_p + in_q, k)
+        unit = e.abs() if relative else torch.ones_like(e)
         proposal = e - step
         inside = (proposal > low) & (proposal < high)
         if gate.order == 2:  # steps must shrink: between two pieces of F they may go to and fro
-            inside = inside & (step.abs() <= (last_step / 2).clamp_min(close))
-        inside = inside | (step.abs() <= rounding * (1 + e.abs()))
+            inside = inside & (step.abs() <= torch.maximum(last_step / 2, close * unit))
+        inside = inside | (step.abs() <= rounding * (e.abs() if relative else 1 + e.abs()))
         last_step = torch.where(inside, step.abs(), 2 * (high - low))
         e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
-        if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close)) | ~(f == f)).all()):
+        if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close * unit)) | ~(f == f)).all()):
             break
     return torch.where(f.isnan(), f, e)  # a NaN score makes its whole row NaN, as softmax does
 

@@ -1,6 +1,6 @@
 """The fixed number of steps of the solver suffices: more than 1e5 adversarial rows in each dtype.
 
-Logits a = z + offset are compared: the absolute error of a is the relative error of y and of 1 − y.
+Logits a = z + e are compared: the absolute error of a is the relative error of y and of 1 − y.
 """
 
 import math
@@ -18,8 +18,8 @@ CHECKED = 20
 
 
 def logits(x: Tensor, k: Tensor) -> Tensor:
-    z, offset, _, _ = _solver.solve(LOGISTIC, x, k, torch.ones_like(k), None)
-    return (z + offset).double()
+    a, _, _ = _solver.solve(LOGISTIC, x, k, torch.ones_like(k), None)
+    return a.double()
 
 
 def logits_by_bisection(x: Tensor, k: Tensor) -> np.ndarray:
