@@ -47,7 +47,12 @@ def has_values() -> bool:
 
 def inside_a_transform() -> bool:
     """Whether this is called inside ``vmap``, ``grad``, ``jvp``, … of ``torch.func``."""
-    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
+    return torch._C._are_functorch_transforms_active()  # pyright: ignore
+
+
+def inside_forward_mode() -> bool:
+    """Whether tangents are being carried along, by ``torch.func.jvp`` or ``dual_level``."""
+    return _dual_level() >= 0
 
 
 def _dual_level() -> int:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu
+from khot.kernels.availability import inside_forward_mode
 from khot.kernels.loader import native
 
 __all__ = [
@@ -30,7 +31,8 @@ __all__ = [
     "taken",
 ]
 
-_LIBRARY = torch.library.Library("khot", "DEF")
+_torch_library = cast("Any", torch.library)  # its functions have no types
+library: Any = _torch_library.Library("khot", "DEF")
 _DTYPES = (torch.float32, torch.float64)
 
 Result = Literal["like", "row", "indices"]
@@ -41,6 +43,7 @@ def taken(*tensors: Tensor) -> bool:
     return (
         torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
+        and not inside_forward_mode()  # a raw operation would lose the tangents
         and _library_is_there()
         and all(t.is_cpu and t.dtype in _DTYPES for t in tensors)
     )
@@ -54,13 +57,13 @@ def as_tensor(number: float | Tensor, dtype: torch.dtype) -> Tensor:
     return number.to(dtype) if isinstance(number, Tensor) else torch.ones((), dtype=dtype) * number
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
 def _library_is_there() -> bool:
     return native() is not None
 
 
 def _operation(
-    schema: str, kernel: Callable[..., Any], *, rows: tuple[int, ...], results: tuple[Result, ...]
+    schema: str, kernel: Callable[..., Any], *, rows: list[int], results: list[Result]
 ) -> Callable[..., Any]:
     """Register an operation.
 
@@ -68,14 +71,15 @@ def _operation(
     are ``"like"``, hold one value a ``"row"`` of, or ``"indices"`` into. All are contiguous.
     """
     name = schema.partition("(")[0]
-    _LIBRARY.define(schema)
-    _LIBRARY.impl(name, kernel, "CPU")
+    library.define(schema)
+    library.impl(name, kernel, "CPU")
 
     def fake(*arguments: Any) -> Any:
-        made = tuple(_empty(result, arguments[rows[0]]) for result in results)
+        first = rows[0]
+        made = tuple(_empty(result, arguments[first]) for result in results)
         return made if len(made) > 1 else made[0]
 
-    torch.library.register_fake(f"khot::{name}", fake, lib=_LIBRARY)
+    _torch_library.register_fake(f"khot::{name}", fake, lib=library)
     operation = getattr(torch.ops.khot, name)
 
     def batched(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -87,9 +91,9 @@ def _operation(
             if isinstance(arguments[i], Tensor):
                 changed[i] = _in_front(arguments[i], in_dims[i], rank, info.batch_size)
         out = operation(*changed)
-        return out, (0,) * len(out) if isinstance(out, tuple) else 0
+        return out, 0 if len(results) == 1 else (0,) * len(results)
 
-    torch.library.register_vmap(f"khot::{name}", batched, lib=_LIBRARY)
+    _torch_library.register_vmap(f"khot::{name}", batched, lib=library)
     return cast("Callable[..., Any]", operation)
 
 
@@ -116,47 +120,47 @@ def _gated(
 gated_topk = _operation(
     "gated_topk(str gate, Tensor x, Tensor k, Tensor temperature, Tensor? mask) -> (Tensor, Tensor)",
     _gated,
-    rows=(1, 2, 3, 4),
-    results=("like", "like"),
+    rows=[1, 2, 3, 4],
+    results=["like", "like"],
 )
 """Weights and state of a member of the threshold family; see ``khot.kernels.cpu.gated_topk``."""
 
 gate_jacobian = _operation(
     "gate_jacobian(Tensor state, Tensor grad, Tensor temperature, str gate) -> (Tensor, Tensor)",
     cpu.gate_jacobian,
-    rows=(0, 1, 2),
-    results=("like", "row"),
+    rows=[0, 1, 2],
+    results=["like", "row"],
 )
 """Its Jacobian times a vector, and the weighted mean in it."""
 
 hard_topk = _operation(
     "hard_topk(Tensor x, Tensor k, Tensor? mask) -> Tensor",
     cpu.hard_topk,
-    rows=(0, 1, 2),
-    results=("like",),
+    rows=[0, 1, 2],
+    results=["like"],
 )
 """Ones at the k largest."""
 
 argsort = _operation(
     "argsort(Tensor x, bool descending) -> (Tensor, Tensor)",
     cpu.argsort,
-    rows=(0,),
-    results=("like", "indices"),
+    rows=[0],
+    results=["like", "indices"],
 )
 """Values and indices of a stable sort."""
 
 isotonic = _operation(
     "isotonic(Tensor s, Tensor w, str kind) -> (Tensor, Tensor)",
     cpu.isotonic,
-    rows=(0, 1),
-    results=("like", "indices"),
+    rows=[0, 1],
+    results=["like", "indices"],
 )
 """The projection on a permutahedron, and where the block of each entry begins."""
 
 block_sums = _operation(
     "block_sums(Tensor values, Tensor start) -> Tensor",
     cpu.block_sums,
-    rows=(0, 1),
-    results=("like",),
+    rows=[0, 1],
+    results=["like"],
 )
 """Sums over the blocks of a projection."""

@@ -20,12 +20,17 @@ from torch import Tensor
 
 from khot.kernels import cpu, operations
 from khot.kernels.cpu import Projection
+from khot.relaxations._linearised import motion, must_linearise
 
 __all__ = ["Projection", "project"]
 
 
 def project(s: Tensor, w: Tensor, kind: Projection) -> Tensor:
     """The projection of ``s`` (…, n) on the permutahedron of ``w`` (…, n), both sorted descending."""
+    if must_linearise():
+        still = s.detach(), w.detach().expand(s.shape)
+        p, start = _Project.forward(*still, kind)
+        return p + _tangent(*still, p, start, kind, motion(s), motion(w).expand(s.shape))
     function = _Project if torch.compiler.is_compiling() else _ProjectForwardMode
     return cast("tuple[Tensor, Tensor]", function.apply(s, w.expand(s.shape), kind))[0]  # pyright: ignore[reportUnknownMemberType]
 
@@ -83,6 +88,24 @@ def _shares(x: Tensor, start: Tensor, kind: Projection) -> Tensor:
     return terms / _block_sums(terms, start)
 
 
+def _tangent(
+    s: Tensor,
+    w: Tensor,
+    p: Tensor,
+    start: Tensor,
+    kind: Projection,
+    ds: Tensor | None,
+    dw: Tensor | None,
+) -> Tensor:
+    """How the projection moves with s and w (not for kl, where w is constant)."""
+    tangent = torch.zeros_like(s)
+    if ds is not None:
+        tangent = ds - _block_sums(_shares(s, start, kind) * ds, start)
+    if dw is not None and kind != "kl":
+        tangent = tangent + _block_sums(_shares(w, start, kind) * dw, start)
+    return tangent * p if kind == "kl" else tangent
+
+
 class _Project(torch.autograd.Function):
     """(s, w, kind) → (projection, start of the block of each entry)."""
 
@@ -123,9 +146,4 @@ class _ProjectForwardMode(_Project):
     def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, None]:
         ds, dw, _ = cast("tuple[Tensor | None, ...]", grad_inputs)
         s, w, p, start = ctx.saved_tensors
-        tangent = torch.zeros_like(s)
-        if ds is not None:
-            tangent = ds - _block_sums(_shares(s, start, ctx.kind) * ds, start)
-        if dw is not None:
-            tangent = tangent + _block_sums(_shares(w, start, ctx.kind) * dw, start)
-        return (tangent * p if ctx.kind == "kl" else tangent), None
+        return _tangent(s, w, p, start, ctx.kind, ds, dw), None

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number
+from khot.relaxations._linearised import motion, must_linearise
 from khot.relaxations.ranks._windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register
 
@@ -82,6 +83,8 @@ def pairwise_matrix(
 def pairwise_ranks(z: Tensor, allowed: Tensor) -> Tensor:
     """Ranks among those allowed; the others are far below, and beat nobody."""
     z = torch.where(allowed, z, torch.finfo(z.dtype).min / 4)
+    if must_linearise():
+        return _PairwiseRanks.forward(z.detach()) + _product(z.detach(), motion(z))
     function = _PairwiseRanks if torch.compiler.is_compiling() else _PairwiseRanksForwardMode
     return cast("Tensor", function.apply(z))  # pyright: ignore[reportUnknownMemberType]
 

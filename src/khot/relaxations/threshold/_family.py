@@ -21,11 +21,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import (
     Number,
+    Rows,
     as_rows,
     check_budget,
     check_mask,
@@ -36,6 +37,7 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
+from khot.relaxations._linearised import motion, must_linearise
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._budget_shares import budget_shares
@@ -60,9 +62,14 @@ def gated_topk(
     scores = directed(scores, largest)
     y = _native(name, gate, scores, k, temperature, dim, mask)
     if y is None:
+        y = _compiled(name, gate, scores, k, temperature, dim, mask)
+    if y is None:
         rows = as_rows(name, scores, k, temperature, dim, mask)
-        function = _Gated if torch.compiler.is_compiling() else _GatedForwardMode
-        weights, _ = cast("tuple[Tensor, Tensor]", function.apply(*rows, gate))  # pyright: ignore[reportUnknownMemberType]
+        if must_linearise():
+            weights = _linearised(gate, rows)
+        else:
+            function = _Gated if torch.compiler.is_compiling() else _GatedForwardMode
+            weights = cast("tuple[Tensor, Tensor]", function.apply(*rows, gate))[0]  # pyright: ignore[reportUnknownMemberType]
         y = weights.movedim(-1, dim)
     return straight_through(y, hard_topk(scores, k, dim=dim, mask=mask)) if hard else y
 
@@ -106,6 +113,40 @@ def _native(
     return y if rows is scores else y.movedim(-1, last)
 
 
+def _compiled(
+    name: str,
+    gate: Gate,
+    scores: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+) -> Tensor | None:
+    """The weights by the kernel as an operation of a compiled graph, or None where that cannot be.
+
+    Little is done beside it: whatever else there is, Inductor would have to compile.
+    """
+    if gate.kernel is None or not operations.taken() or must_linearise():
+        return None
+    last = position(name, scores, dim)
+    dtype = compute_dtype(scores)
+    if not operations.taken(rows := scores.to(dtype).movedim(last, -1)):
+        return None
+    check_budget(name, scores, k, last)
+    check_temperature(name, temperature)
+    if mask is not None:
+        check_mask(name, scores, mask)
+        mask = mask.expand(scores.shape).movedim(last, -1)
+    k_rows, t_rows = (
+        per_row(name, argument, scores, value, last)
+        if isinstance(value, Tensor) and (value.requires_grad or value.dim())
+        else operations.as_tensor(value, dtype)
+        for argument, value in (("k", k), ("temperature", within_range(temperature, dtype)))
+    )
+    y = cast("tuple[Tensor, Tensor]", _CompiledGated.apply(rows, k_rows, t_rows, mask, gate))[0]  # pyright: ignore[reportUnknownMemberType]
+    return y.to(scores.dtype).movedim(-1, last)
+
+
 def _portable(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, order: int | None
 ) -> tuple[Tensor, Tensor]:
@@ -129,6 +170,15 @@ def _backward_product(
     kernel = None if grad_state is not None or torch.is_grad_enabled() else gate.kernel
     if kernel is not None and grad_y is not None and cpu.usable(state, grad_y):
         return cpu.gate_jacobian(state, grad_y, temperature, kernel)
+    if (
+        gate.kernel is not None
+        and grad_y is not None
+        and grad_state is None
+        and operations.taken(state, grad_y)
+    ):
+        return operations.gate_jacobian(
+            state, grad_y, operations.as_tensor(temperature, state.dtype), gate.kernel
+        )
     slope = gate.slope(state)
     moves = slope > 0
     by_shift = torch.zeros_like(state)  # the gradient in (x + c)/τ
@@ -156,7 +206,7 @@ def _needed(ctx: Any, x: Tensor, k: Tensor | float) -> tuple[Tensor | None, Tens
     """What `_gradients` needs of x and k, inputs 0 and 1; the temperature is input 2."""
     learns_k, learns_temperature = ctx.needs_input_grad[1:3]
     assert isinstance(k, Tensor) or not learns_k
-    return x if learns_k or learns_temperature else None, k if learns_k else None
+    return x if learns_k or learns_temperature else None, k if isinstance(k, Tensor) and learns_k else None
 
 
 def _gradients(
@@ -187,6 +237,48 @@ def _gradients(
             moved = torch.where(share > 0, grad_y + torch.where(x.isfinite(), grad_state, 0), 0)
             grad_k = torch.where(rows, (share * moved).sum(-1, keepdim=True), grad_k)
     return grad_x.to(ctx.dtype), grad_k if ctx.needs_input_grad[1] else None, grad_temperature, None, None
+
+
+def _tangents(
+    gate: Gate,
+    state: Tensor,
+    x: Tensor,
+    k: Tensor,
+    temperature: Tensor,
+    dx: Tensor | None,
+    dk: Tensor | None,
+    dt: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """How weights and state move with scores, budget and temperature."""
+    slope = gate.slope(state)
+    moves = slope > 0
+    v = torch.zeros_like(state) if dx is None else torch.where(moves, dx.to(state.dtype), 0)
+    if dt is not None:
+        v = v - _centred_scores(x, slope, temperature) * dt
+    v = v / temperature
+    total = _total(slope)
+    shift = v - (slope * v).sum(-1, keepdim=True) / total
+    shares = None if dk is None else budget_shares(gate, slope, x, k, temperature)
+    by_share = torch.zeros_like(state)
+    if dk is not None:
+        by_slope = dk / total
+        if shares is not None:
+            rows, share = shares
+            by_slope = torch.where(rows, 0, by_slope)
+            by_share = torch.where(rows, share * dk, 0)
+        shift = shift + by_slope
+    shift = torch.where(moves, shift, 0)
+    state_moves = gate.state_slope(state, slope) * shift + torch.where(x.isfinite(), by_share, 0)
+    return slope * shift + by_share, state_moves
+
+
+def _linearised(gate: Gate, rows: Rows) -> Tensor:
+    """Weights (…, n) with first derivatives in every mode, of aten operations alone."""
+    x, k, temperature, n_sorted = rows
+    still = x.detach(), k.detach(), temperature.detach()
+    y, state = _portable(gate, *still, n_sorted)
+    moved = [motion(t.to(state.dtype)) for t in (x, k, temperature)]
+    return y + _tangents(gate, state, still[0].to(state.dtype), *still[1:], *moved)[0].to(y.dtype)
 
 
 class _NativeGated(torch.autograd.Function):
@@ -241,6 +333,33 @@ class _Gated(torch.autograd.Function):
         return _gradients(ctx, state, temperature, x, k, grads)
 
 
+class _CompiledGated(_Gated):
+    """(x, k, temperature, mask, gate) → (weights, state), by operations in a compiled graph."""
+
+    @staticmethod
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None, gate: Gate
+    ) -> tuple[Tensor, Tensor]:
+        return operations.gated_topk(gate.kernel, x, k, temperature, mask)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, k, temperature, mask, gate = inputs
+        _, state = output
+        ctx.mark_non_differentiable(state)
+        ctx.dtype, ctx.gate = x.dtype, gate
+        ctx.save_for_backward(
+            state, temperature, *_needed(ctx, x, k), mask if ctx.needs_input_grad[1] else None
+        )
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        state, temperature, x, k, mask = ctx.saved_tensors
+        if mask is not None:
+            x = x.masked_fill(~mask, -torch.inf)
+        return _gradients(ctx, state, temperature, x, k, (grads[0], None))
+
+
 class _GatedForwardMode(_Gated):
     """The same with forward-mode derivatives, which Dynamo does not accept."""
 
@@ -248,25 +367,5 @@ class _GatedForwardMode(_Gated):
     def jvp(ctx: Any, *grad_inputs: Any) -> tuple[Tensor, Tensor]:
         dx, dk, dt, _, _ = cast("tuple[Tensor | None, ...]", grad_inputs)
         state, temperature, x, k = ctx.saved_tensors
-        gate: Gate = ctx.gate
-        x = x.to(state.dtype)
-        slope = gate.slope(state)
-        moves = slope > 0
-        v = torch.zeros_like(state) if dx is None else torch.where(moves, dx.to(state.dtype), 0)
-        if dt is not None:
-            v = v - _centred_scores(x, slope, temperature) * dt
-        v = v / temperature
-        total = _total(slope)
-        shift = v - (slope * v).sum(-1, keepdim=True) / total
-        shares = None if dk is None else budget_shares(gate, slope, x, k, temperature)
-        by_share = torch.zeros_like(state)
-        if dk is not None:
-            by_slope = dk / total
-            if shares is not None:
-                rows, share = shares
-                by_slope = torch.where(rows, 0, by_slope)
-                by_share = torch.where(rows, share * dk, 0)
-            shift = shift + by_slope
-        shift = torch.where(moves, shift, 0)
-        state_moves = gate.state_slope(state, slope) * shift + torch.where(x.isfinite(), by_share, 0)
-        return (slope * shift + by_share).to(ctx.dtype), state_moves
+        dy, dstate = _tangents(ctx.gate, state, x.to(state.dtype), k, temperature, dx, dk, dt)
+        return dy.to(ctx.dtype), dstate
