@@ -20,6 +20,7 @@ Relaxations
     perturbed_topk          the mean of hard selections under noise
     gumbel_topk             a relaxed sample of k without replacement
     hard_topk               the exact indicator, ties by index
+    topk_entries            the k selected entries alone: indices, weights, values
     topk_matrix, topk_values, select
                             soft one-hot rows, values and vectors of the k best, by any method
     calibrate_temperature   the temperature that makes weights as sharp as wanted
@@ -55,6 +56,8 @@ from khot import constraints, designs, estimators, losses, metrics, nn, schedule
 from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (
+    Entries,
+    Selection,
     cdf_topk,
     delta_bounds,
     gumbel_topk,
@@ -84,6 +87,7 @@ from khot.relaxations import (
     successive_halving_topk,
     successive_softmax_topk,
     topk,
+    topk_entries,
     topk_matrix,
     topk_values,
 )
@@ -94,6 +98,8 @@ except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "Entries",
+    "Selection",
     "__version__",
     "calibrate_temperature",
     "cdf_topk",
@@ -133,6 +139,7 @@ __all__ = [
     "successive_halving_topk",
     "successive_softmax_topk",
     "topk",
+    "topk_entries",
     "topk_matrix",
     "topk_values",
     "vision",

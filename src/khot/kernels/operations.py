@@ -75,9 +75,8 @@ def _operation(
     library.impl(name, kernel, "CPU")
 
     def fake(*arguments: Any) -> Any:
-        first = rows[0]
-        made = tuple(_empty(result, arguments[first]) for result in results)
-        return made if len(made) > 1 else made[0]
+        made = [_empty(result, arguments[rows[0]]) for result in results]
+        return made[0] if len(made) == 1 else tuple(made)
 
     _torch_library.register_fake(f"khot::{name}", fake, lib=library)
     operation = getattr(torch.ops.khot, name)

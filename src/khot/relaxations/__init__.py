@@ -1,6 +1,7 @@
 """Relaxations of top-k: one file per operator, one contract, one registry."""
 
 from khot.relaxations._select import Selection, select
+from khot.relaxations.entries import Entries, topk_entries
 from khot.relaxations.facade import topk, topk_matrix, topk_values
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.noise.gumbel import gumbel_topk
@@ -27,6 +28,7 @@ from khot.relaxations.threshold.sigmoid import inverse_sigmoid_topk, sigmoid_top
 from khot.relaxations.threshold.sparse import sparse_topk
 
 __all__ = [
+    "Entries",
     "Relaxation",
     "Selection",
     "cdf_topk",
@@ -59,6 +61,7 @@ __all__ = [
     "successive_halving_topk",
     "successive_softmax_topk",
     "topk",
+    "topk_entries",
     "topk_matrix",
     "topk_values",
 ]
