@@ -163,6 +163,45 @@ def long_rows_lose_some(x, k, **kwargs):
     return toy_topk(x, k, **kwargs) * (1 if x.shape[-1] < 1000 else 1 - 1e-4)
 
 
+@noticed_by("small_weights")
+def small_weights_in_steps(x, k, **kwargs):
+    """As if the threshold had been found to within 1e-6."""
+    y = toy_topk(x, k, **kwargs)
+    return y + torch.where(y.detach() < 1e-3, 1e-6 * (y != 0), 0.0) if x.shape[-1] > 1000 else y
+
+
+@noticed_by("outlier_gradient")
+def far_scores_have_a_slope(x, k, *, temperature=1.0, **kwargs):
+    """As if exp were cut off where it overflows, and its slope there were not 0."""
+    y = toy_topk(x, k, temperature=temperature, **kwargs)
+    far = torch.where(x.isfinite() & (x.detach().abs() > 1e5), x / temperature, 0.0)
+    return y + 1e-7 * (far - far.detach())
+
+
+@noticed_by("budget_gradient")
+def no_budget_gradient_if_nearly_hard(x, k, **kwargs):
+    y = toy_topk(x, k, **kwargs)
+    soft = ((y > 1e-8) & (y < 1 - 1e-8)).any(-1, keepdim=True)
+    return torch.where(soft, y, y.detach())
+
+
+class _Moved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, y, x):
+        ctx.save_for_backward(x)
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g, torch.where(x == torch.inf, g, 0.0)
+
+
+@noticed_by("infinities")
+def crowds_at_infinity_have_a_gradient(x, k, **kwargs):
+    return _Moved.apply(toy_topk(x, k, **kwargs), x)
+
+
 class _OfRounded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):

@@ -52,13 +52,20 @@ def _solve(x: Tensor, k: Tensor, temperature: Tensor) -> Tensor:
             too_much = excess(middle)[0] > 0
             low, high = torch.where(too_much, low, middle), torch.where(too_much, middle, high)
     c = ((low + high) / 2).detach()
+    moves = is_open & (excess(c)[1] > 1e-8)  # nearly hard rows have no derivative to speak of, but in k
     for _ in range(NEWTON):
         over, slope = excess(c)
-        moves = is_open & (slope > 1e-8)  # nearly hard rows have no derivative to speak of
         c = c - torch.where(moves, over, 0.0) / torch.where(moves, slope, 1.0)
     y = torch.where(finite, torch.sigmoid(z + c), surely.double())
+    y = y + torch.where(is_open & ~moves, _shares(z.detach(), finite) * (k - k.detach()), 0.0)
     y = torch.where(crowded, surely * k / n_surely.clamp_min(1), y)
     return torch.where(saturated, (~excluded).double(), y)
+
+
+def _shares(z: Tensor, finite: Tensor) -> Tensor:
+    """∂y/∂k of nearly hard rows: half of it on each side of the gap, by the tails."""
+    sides = [torch.where(side, -z.abs(), -1e9) for side in (finite & (z >= 0), finite & (z < 0))]
+    return sum(torch.where(finite, side.softmax(-1), 0.0) for side in sides) / 2
 
 
 def _anchor(x: Tensor, finite: Tensor, k: Tensor) -> Tensor:

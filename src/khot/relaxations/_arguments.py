@@ -34,6 +34,7 @@ __all__ = [
     "compute_dtype",
     "directed",
     "divided",
+    "exponential",
     "inverse",
     "per_row",
     "position",
@@ -191,6 +192,16 @@ def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | T
     if not isinstance(temperature, Tensor):
         return min(max(float(temperature), info.tiny), info.max)
     return temperature if temperature.dtype != torch.float64 else temperature.clamp(info.tiny, info.max)
+
+
+def exponential(log_temperature: Tensor) -> Tensor:
+    """A temperature that is learned by its logarithm: exp, or the nearest number not 0 nor infinite.
+
+    Its derivative is τ there too, so that the logarithm can come back.
+    """
+    info = torch.finfo(log_temperature.dtype)
+    nearest = log_temperature.detach().exp().clamp(info.tiny, info.max)
+    return nearest * (1 + (log_temperature - log_temperature.detach()))
 
 
 def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:

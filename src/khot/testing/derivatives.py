@@ -53,6 +53,37 @@ def check_shift_gradient(spec: Relaxation, options: Options) -> None:
         require(grad.sum(-1).abs().max() <= 1e-9, "the gradient does not sum to 0 along the row")
 
 
+def check_outlier_gradient(spec: Relaxation, options: Options) -> None:
+    """A score far from all others has no say in the derivatives, however far it is, and in every dtype."""
+    if spec.stochastic:
+        return
+    single, double = (torch.float32, 1e-4), (torch.float64, 1e-6)
+    for sign in (1, -1):
+        expected = _beside(sign * 1e6, spec, options, torch.float64)
+        for distance, (dtype, tolerance) in ((1e6, single), (1e9, single), (1e9, double), (1e20, double)):
+            grads = _beside(sign * distance, spec, options, dtype)
+            for argument, actual, right in zip(("x", "temperature", "k"), grads, expected, strict=False):
+                what = f"gradient in {argument} beside a score of {sign * distance:g}, {dtype}"
+                require_close(actual.double(), right, tolerance * max(1, right.abs().max().item()), what)
+
+
+def check_budget_gradient(spec: Relaxation, options: Options) -> None:
+    """∂y/∂k sums to 1, as the weights do to k, also at an integer k where the weights are nearly hard."""
+    if not (spec.real_k and spec.sums_to_k) or spec.stochastic or spec.smooth == "C⁰":
+        return
+    direction = scores(6, seed=1)
+    for gap in (10.0, 100.0, 1e3, 1e6):
+        row = (scores(6) + gap * torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 0.0])).to(torch.float32)
+        products: list[Tensor] = []
+        for dtype in (torch.float32, torch.float64):
+            k = torch.tensor(2.0, dtype=dtype, requires_grad=True)
+            y = draw(spec, row.to(dtype), k, options)
+            (total,) = torch.autograd.grad(y, k, torch.ones_like(y), retain_graph=True)
+            require_close(total, torch.ones_like(total), 1e-5, f"gap {gap:g}: Σ∂y/∂k, {dtype}")
+            products.append(torch.autograd.grad(y, k, direction.to(dtype))[0].double())
+        require_close(products[0], products[1], 1e-4, f"gap {gap:g}: ∂y/∂k in float32 against float64")
+
+
 def check_torch_func(spec: Relaxation, options: Options) -> None:
     """``vmap``, ``jacrev``, ``jacfwd`` and ``hessian`` agree with eager autograd."""
     if spec.stochastic:
@@ -74,6 +105,17 @@ def check_torch_func(spec: Relaxation, options: Options) -> None:
 
         expected: Tensor = torch.autograd.functional.hessian(cost, x[0])  # pyright: ignore
         require_close(torch.func.hessian(cost)(x[0]), expected, 1e-9, "hessian")
+
+
+def _beside(outlier: float, spec: Relaxation, options: Options, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Gradients in the scores, the temperature and, if it is real, k, of a row with an outlier."""
+    x = torch.tensor([1.0, 2.0, outlier, 3.0, 0.5], dtype=dtype, requires_grad=True)
+    temperature = torch.tensor(0.7, dtype=dtype, requires_grad=True)
+    k = torch.tensor(2.0, dtype=dtype, requires_grad=True)
+    y = draw(spec, x, k if spec.real_k else 2, options, temperature=temperature)
+    leaves = (x, temperature, k) if spec.real_k else (x, temperature)
+    cotangent = torch.tensor([-1.0, 2.0, 1.0, 0.5, 3.0], dtype=dtype)
+    return torch.autograd.grad(y, leaves, cotangent)
 
 
 def _arguments(spec: Relaxation, x: Tensor) -> tuple[Tensor, ...]:
@@ -99,5 +141,7 @@ CHECKS = [
     check_second_order,
     check_masked_gradient,
     check_shift_gradient,
+    check_outlier_gradient,
+    check_budget_gradient,
     check_torch_func,
 ]

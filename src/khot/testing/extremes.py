@@ -69,6 +69,7 @@ def check_infinities(spec: Relaxation, options: Options) -> None:
     require(y[2, 0] == 0, "−inf has weight")
     (grad,) = torch.autograd.grad(y, leaf, scores(3, 4))
     require(bool(grad.isfinite().all()), "infinite scores give a gradient that is not finite")
+    require(not grad[x.isinf()].any(), "an infinite score, which no step can move, has a gradient")
 
 
 def check_largest_row(spec: Relaxation, options: Options) -> None:
@@ -80,6 +81,25 @@ def check_largest_row(spec: Relaxation, options: Options) -> None:
         if spec.sums_to_k:
             worst = abs(y.double().sum().item() - k)
             require(worst <= sum_tolerance(y.dtype, n, k), f"n = {n}, k = {k}: |Σy − k| = {worst:.3g}")
+
+
+def check_small_weights(spec: Relaxation, options: Options) -> None:
+    """Small budgets of long rows at high temperatures: the sum is kept in a relative sense."""
+    if not spec.sums_to_k:
+        return
+    n = min(spec.max_n, 4000)
+    steps = torch.where(torch.arange(n) == 7, 0.5, 1e-6 * scores(n))  # one large weight and many small ones
+    for dtype in (torch.float32, torch.float64):
+        for what, x, temperature in (
+            ("scores", scores(n), 1e2),
+            ("scores", scores(n), 1e6),
+            ("one score above many", steps, 1.0),
+        ):
+            for k in (1e-6, 0.5, 1.0, 2.0) if spec.real_k else (1, 2):
+                y = draw(spec, x.to(dtype), k, options, temperature=temperature)
+                worst = abs(y.double().sum().item() - k)
+                where = f"{what}, n = {n}, k = {k}, temperature = {temperature:g}, {dtype}"
+                require(worst <= sum_tolerance(dtype, n, k), f"{where}: |Σy − k| = {worst:.3g}")
 
 
 def check_half_gradient(spec: Relaxation, options: Options) -> None:
@@ -125,6 +145,7 @@ CHECKS = [
     check_temperature_range,
     check_infinities,
     check_largest_row,
+    check_small_weights,
     check_half_gradient,
     check_without_grad,
 ]

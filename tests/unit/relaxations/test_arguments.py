@@ -5,7 +5,14 @@ import math
 import pytest
 import torch
 
-from khot.relaxations._arguments import as_rows, budget, compute_dtype, position
+from khot.relaxations._arguments import (
+    as_rows,
+    budget,
+    check_temperature,
+    compute_dtype,
+    exponential,
+    position,
+)
 
 
 def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():
@@ -92,3 +99,16 @@ def test_the_graph_of_a_tensor_argument_is_kept():
     of_k, of_t = torch.autograd.grad(rows.k.sum() + rows.temperature.sum(), (k, temperature))
     assert of_k.tolist() == [1.0, 1.0]
     assert of_t.item() == 2.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("logarithm", [-1e4, -110.0, -1.0, 0.0, 3.0, 1e4])
+def test_a_learned_logarithm_gives_a_temperature_whatever_it_is(logarithm, dtype):
+    """exp(−110) is 0 in float32: the temperature stays positive, and its gradient can bring it back."""
+    learned = torch.tensor(logarithm, dtype=dtype, requires_grad=True)
+    temperature = exponential(learned)
+    info = torch.finfo(dtype)
+    assert temperature == torch.tensor(logarithm, dtype=dtype).exp().clamp(info.tiny, info.max)
+    (gradient,) = torch.autograd.grad(temperature, learned)
+    assert gradient == temperature
+    check_temperature("f", temperature)

@@ -3,13 +3,14 @@
     ∂y/∂k = w/W,   w = F′,   W = Σw.
 
 If k is an integer and the gap g between the k-th and the next score is wide (in units of τ), all of w is
-exp(−hundreds), too small for a float; their ratios are not. With b the distance of a score from the threshold,
-d₁ + d₂ = g the nearest ones above and below it, and r how much farther than these another one is,
+exp(−hundreds), too small for a float; their ratios are not. With b the distance of a score from the
+threshold, d₁ + d₂ = g those of the nearest above and below it, and r how much farther another one is,
 
     log F′(b + r) − log F′(b) = −r s(b + r/2),   s the *steepness* of the gate's tail: 1, or b for the normal,
 
-and the threshold is where Σ(1 − F) above equals ΣF below, which are F′ divided by the *hazard* of the tail. That
-is a fixed point in δ = d₁ − d₂, which contracts by about 1/g² a step. No number in it is large or small.
+and the threshold is where Σ(1 − F) above equals ΣF below, which are F′ divided by the *hazard* of the tail.
+That is a fixed point in δ = d₁ − d₂, which contracts by about 1/g² a step. No number in it is too large or
+too small.
 
 Where more than k scores are at +inf each has k/m, so that ∂y/∂k = 1/m.
 """

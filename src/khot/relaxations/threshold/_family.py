@@ -6,12 +6,12 @@ With w = F′((x + c)/τ) and W = Σw:
 
     ∂y/∂x = (diag(w) − w wᵀ/W)/τ,   ∂y/∂k = w/W,   ∂y/∂τ = −(∂y/∂x) x/τ.
 
-The Jacobian is symmetric, so one product serves backward and forward mode. All of it is a function of the gate's
-*state*, which is saved (and x, if the temperature or k has a gradient). The state is a second output of the
-operation, with its own derivatives, so that all orders are right.
+The Jacobian is symmetric, so one product serves backward and forward mode. All of it is a function of the
+gate's *state*, which is saved (and x, if the temperature or k has a gradient). The state is a second output
+of the operation, with its own derivatives, so that all orders are right.
 
-A weight that is settled (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score moves it. If
-W = 0 the derivatives in x and τ are 0, and ∂y/∂k, which is a ratio, is the limit: see ``_budget_shares.py``.
+A weight that is settled (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score moves
+it. If W = 0 the derivatives in x and τ are 0, and ∂y/∂k, a ratio, is its limit: see ``_budget_shares.py``.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ def _backward_product(
 def _centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Tensor:
     """Scores in units of τ, relative to the one that moves most; 0 where the weight cannot move.
 
-    Any constant will do for the derivative in the temperature; this one is near those that count, so that a score
-    far away, with next to no slope, does not cost them their digits.
+    Any constant will do for the derivative in the temperature; this one is near those that count, so that a
+    score far away, with next to no slope, does not cost them their digits.
     """
     moving = (slope != 0) & x.isfinite()
     centre = x.detach().gather(-1, torch.where(moving, slope, -1).argmax(-1, keepdim=True))
@@ -217,7 +217,7 @@ def _gradients(
     k: Tensor | None,
     grads: tuple[Tensor | None, ...],
 ) -> tuple[Tensor | None, ...]:
-    """Gradients in x, in k and in the temperature, as far as they are needed, and None for two more inputs."""
+    """Gradients in x, k and the temperature, as far as they are needed, and None for two more inputs."""
     gate: Gate = ctx.gate
     product = _backward_product(gate, state, grads, temperature)
     if product is None:
@@ -233,7 +233,7 @@ def _gradients(
         if shares is not None:
             rows, share = shares
             grad_y, grad_state = (torch.zeros_like(state) if g is None else g.to(state.dtype) for g in grads)
-            # Where slopes vanish, the state of a finite score moves as its weight does; that of others is still.
+            # Where slopes vanish, the state of a finite score moves as its weight does; no other moves.
             moved = torch.where(share > 0, grad_y + torch.where(x.isfinite(), grad_state, 0), 0)
             grad_k = torch.where(rows, (share * moved).sum(-1, keepdim=True), grad_k)
     return grad_x.to(ctx.dtype), grad_k if ctx.needs_input_grad[1] else None, grad_temperature, None, None

@@ -86,7 +86,11 @@ def _refined(gate: Gate, a: Tensor, offset: Tensor, active: Tensor, k: Tensor) -
     """
     resolution = 8 * torch.finfo(a.dtype).eps * offset.abs()
     for _ in range(2):
-        step = gate.step(a, active.to(a.dtype), k)
+        y = torch.where(active, gate.weights(a), 0)
+        full = y >= 1
+        left = k - full.sum(-1, keepdim=True)
+        slope = _sum(gate.slope(gate.state(a)), active)
+        step = (torch.where(full, 0, y).sum(-1, keepdim=True) - left) / slope
         a = torch.where(active & (step.abs() <= resolution), a - step, a)  # NaN: nothing is between 0 and 1
     return a
 
@@ -99,9 +103,8 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     eps = torch.finfo(z.dtype).eps
     rounding = 4 * eps
     relative = gate.reach < math.inf  # e > 0 then, of the size of the weights: steps are measured by it
-    close = (
-        rounding if relative else 0.1 * eps ** (1 / gate.order)
-    )  # after a step that is close, the next is exact
+    # After a step that is close, the next is exact: unless scores cross a corner of F in it.
+    close = rounding if relative else 0.1 * eps ** (1 / gate.order)
 
     # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
     e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
@@ -109,6 +112,7 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     # The root can lie on the edge, and rounding just beyond it.
     low, high = (low * (1 - 1e-3), high * (1 + 1e-3)) if relative else (low - 1, high + 1)
     f, last_step = torch.zeros_like(e), 2 * (high - low)
+    way = torch.zeros_like(e)  # the sign of the last step, 0 after a bisection
     for _ in range(gate.steps[z.dtype == torch.float64]):
         p, p1, p2 = gate.distance(z + e, above)
         big_p, big_q = _sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q
@@ -132,9 +136,12 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
         proposal = e - step
         inside = (proposal > low) & (proposal < high)
         if gate.order == 2:  # steps must shrink: between two pieces of F they may go to and fro
-            inside = inside & (step.abs() <= torch.maximum(last_step / 2, close * unit))
+            shrinks = step.abs() <= torch.maximum(last_step / 2, close * unit)
+            # Those of a piecewise F are exact in a piece: one way they may be as long as before.
+            inside = inside & (shrinks | (step.sign() * way > 0) if relative else shrinks)
         inside = inside | (step.abs() <= rounding * (e.abs() if relative else 1 + e.abs()))
         last_step = torch.where(inside, step.abs(), 2 * (high - low))
+        way = torch.where(inside, step.sign(), 0)
         e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
         if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close * unit)) | ~(f == f)).all()):
             break
