@@ -80,9 +80,9 @@ def check(x, k, temperature, dim, mask, hard) -> None:
 
 def check_scores(x, dim) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise TypeError(f"x: {getattr(x, 'dtype', type(x))}")
+        raise TypeError(f"scores: {getattr(x, 'dtype', type(x))}")
     if x.dim() == 0:
-        raise ValueError("x: a scalar")
+        raise ValueError("scores: a scalar")
     if not -x.dim() <= dim < x.dim():
         raise IndexError(f"dim: {dim}")
 
@@ -111,7 +111,7 @@ def check_k(x, k, dim, hard) -> None:
         if _readable(k) and not ((k >= 0) & (k <= x.shape[dim])).all():
             raise ValueError(f"k: {k.tolist()}")
     elif not isinstance(k, (int, float)):
-        raise TypeError(f"k: {type(k)}")
+        raise TypeError(f"k: {k!r}")
     elif not 0 <= k <= x.shape[dim] or (hard and k != int(k)):
         raise ValueError(f"k: {k}")
 
@@ -123,7 +123,7 @@ def check_temperature(x, temperature, dim) -> None:
         if _readable(temperature) and not (temperature > 0).all():
             raise ValueError(f"temperature: {temperature.tolist()}")
     elif not isinstance(temperature, (int, float)):
-        raise TypeError(f"temperature: {type(temperature)}")
+        raise TypeError(f"temperature: {temperature!r}")
     elif not 0 < temperature < math.inf:
         raise ValueError(f"temperature: {temperature}")
 

@@ -19,7 +19,7 @@ def check_bad_k(spec: Relaxation, options: Options) -> None:
     """A budget out of range, not finite, of the wrong type or shape."""
     for k in (-1, 8, float("nan"), float("inf")):
         _expect(ValueError, spec, options, "k", str(k), k=k)
-    _expect(TypeError, spec, options, "k", "str", k="2")
+    _expect(TypeError, spec, options, "k", "'2'", k="2")
     _expect(ValueError, spec, options, "k", "9", k=torch.tensor([1.0, 9.0, 2.0]))
     _expect(ValueError, spec, options, "k", "(2,)", k=torch.tensor([1.0, 2.0]))
     _expect(ValueError, spec, options, "k", "2.5", k=2.5, hard=True)
@@ -33,14 +33,14 @@ def check_bad_temperature(spec: Relaxation, options: Options) -> None:
         _expect(ValueError, spec, options, "temperature", str(temperature), temperature=temperature)
     _expect(ValueError, spec, options, "temperature", "-2", temperature=torch.tensor([1.0, -2.0, 1.0]))
     _expect(ValueError, spec, options, "temperature", "(7,)", temperature=torch.ones(7))
-    _expect(TypeError, spec, options, "temperature", "str", temperature="hot")
+    _expect(TypeError, spec, options, "temperature", "'hot'", temperature="hot")
 
 
 def check_bad_scores(spec: Relaxation, options: Options) -> None:
     """Scores that are not floating-point tensors, and a dim that is not there."""
-    _expect(TypeError, spec, options, "x", "int64", x=torch.arange(21).reshape(3, 7))
-    _expect(TypeError, spec, options, "x", "list", x=[1.0, 2.0])
-    _expect(ValueError, spec, options, "x", "scalar", x=torch.tensor(1.0))
+    _expect(TypeError, spec, options, "scores", "int64", scores=torch.arange(21).reshape(3, 7))
+    _expect(TypeError, spec, options, "scores", "list", scores=[1.0, 2.0])
+    _expect(ValueError, spec, options, "scores", "scalar", scores=torch.tensor(1.0))
     _expect(IndexError, spec, options, "dim", "5", dim=5)
 
 
@@ -54,7 +54,7 @@ def check_bad_mask(spec: Relaxation, options: Options) -> None:
 def _expect(
     kind: type[Exception], spec: Relaxation, options: Options, argument: str, value: str, **bad: Any
 ) -> None:
-    x, k = bad.pop("x", scores(3, 7)), bad.pop("k", 2)
+    x, k = bad.pop("scores", scores(3, 7)), bad.pop("k", 2)
     try:
         draw(spec, x, k, options, **bad)
     except kind as error:

@@ -112,7 +112,7 @@ def test_the_matrix_moves_dim_last_and_takes_no_rows():
 def test_a_tiny_temperature_has_a_finite_gradient(name, tau):
     x = torch.tensor([1e30, 5.0, 4.0, -1e30, 3.0], requires_grad=True)
     temperature = torch.tensor(tau, requires_grad=True)
-    y = khot.topk(x, 2, name, temperature)
+    y = khot.topk(x, 2, name, temperature=temperature)
     assert y.isfinite().all()
     grads = torch.autograd.grad(y[1] + 2 * y[2], (x, temperature))
     assert all(grad.isfinite().all() for grad in grads)
