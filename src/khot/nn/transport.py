@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
 from khot.nn.threshold import SigmoidTopK
 from khot.relaxations import sinkhorn_topk
-from khot.relaxations.rows.sinkhorn import Variant, check_variant
+from khot.relaxations._arguments import check_choice
+from khot.relaxations.rows.sinkhorn import Variant
 
 __all__ = ["SinkhornTopK"]
 
@@ -28,7 +29,7 @@ class SinkhornTopK(SigmoidTopK):
 
     def __init__(self, k: float, *, variant: Variant = "plain", **settings: Any) -> None:
         super().__init__(k, **settings)
-        check_variant("SinkhornTopK", variant)
+        check_choice("SinkhornTopK", "variant", variant, get_args(Variant))
         if variant == "sorted" and (self.kappa is not None or k != int(k)):
             learned = " that is learned" if self.kappa is not None else ""
             raise ValueError(f"SinkhornTopK: variant='sorted' needs an integer k, got k = {k}{learned}")

@@ -70,7 +70,7 @@ def test_options_reach_the_method():
     x = scores(2, 6)
     kl = topk_matrix(x, 2, "soft_rank", regularization="kl")
     assert not torch.allclose(kl, topk_matrix(x, 2, "soft_rank"))
-    with pytest.raises(TypeError, match="topk_matrix: method 'softsort' has no option 'norm'; its options: none"):
+    with pytest.raises(TypeError, match="method 'softsort' has no option 'norm'; its options: none"):
         topk_matrix(x, 2, "softsort", norm=1.5)
     with pytest.raises(ValueError, match="topk_matrix: k must be an integer"):
         topk_matrix(x, 1.5)
