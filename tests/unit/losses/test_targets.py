@@ -1,4 +1,4 @@
-"""A target that is no target is refused by every loss, unless the mask hides it; so are settings it has not."""
+"""A target that is no target is refused by every loss, unless the mask hides it; so are unknown settings."""
 
 import math
 
