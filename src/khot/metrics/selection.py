@@ -32,7 +32,7 @@ _BLOCK = 2**22
 
 
 def topk_overlap(
-    weights: Tensor, scores: Tensor, k: int | Tensor, *, dim: int = -1, mask: Tensor | None = None
+    weights: Tensor, scores: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
     r"""The share of the true top k of ``scores`` that is among the k largest of ``weights``.
 
@@ -63,7 +63,7 @@ def topk_overlap(
 
 
 def weight_on_topk(
-    weights: Tensor, scores: Tensor, k: int | Tensor, *, dim: int = -1, mask: Tensor | None = None
+    weights: Tensor, scores: Tensor, k: Number | Tensor, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
     r"""The share of the budget that k-hot ``weights`` put on the true top k of ``scores``.
 

@@ -110,7 +110,8 @@ class ReducedBlock(nn.Module):
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """A copy, deep or on disk, is made of the two classes: nobody could find the one made of them."""
         kind, own = type(self).__bases__
-        return _empty_block, (kind, own), self.__dict__
+        state: Any = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__  # Python 3.10
+        return _empty_block, (kind, own), state
 
     def _attention(self, place: Place, reduction: TokenReduction) -> Attention:
         one_row = reduction.has_cls or reduction.mode == "merge"  # which compares keys alone

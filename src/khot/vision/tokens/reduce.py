@@ -25,6 +25,12 @@ __all__ = ["MODES", "reduce_tokens", "restore_tokens"]
 
 MODES: tuple[Mode, ...] = ("hard", "soft", "straight_through", "sampled", "merge")
 _RELAXED = ("soft", "straight_through")
+_READ_BY: dict[str, tuple[str, ...]] = {
+    "method": _RELAXED,
+    "design": ("sampled",),
+    "estimator": ("sampled",),
+    "generator": (*_RELAXED, "sampled"),
+}
 
 
 def reduce_tokens(
@@ -189,20 +195,22 @@ def _stages(
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The rates and places of the stages."""
     places = _places(name, locations, depth)
-    shares = isinstance(keep_rate, Sequence) and not isinstance(keep_rate, str)
-    given: list[Any] = list(keep_rate) if shares else [keep_rate]
+    shares = list(keep_rate) if isinstance(keep_rate, Sequence) and not isinstance(keep_rate, str) else None
+    given: list[Any] = [keep_rate] if shares is None else shares
     if any(isinstance(rate, bool) or not isinstance(rate, numbers.Real) for rate in given):
         raise TypeError(
             f"{name}: keep_rate must be a number, or a sequence of one for each location, got {keep_rate!r}"
         )
-    if shares and len(given) != len(places):
+    if shares is not None and len(shares) != len(places):
         raise ValueError(
             f"{name}: keep_rate must be a number or one for each of {len(places)} locations, got {keep_rate}"
         )
     rates = [float(rate) for rate in given]
     if any(not 0 < rate <= 1 for rate in rates):
         raise ValueError(f"{name}: keep_rate must be in (0, 1], got {keep_rate}")
-    return tuple(rates if shares else (rates[0] ** (stage + 1) for stage in range(len(places)))), places
+    if shares is None:
+        rates = [rates[0] ** (stage + 1) for stage in range(len(places))]
+    return tuple(rates), places
 
 
 def _places(name: str, locations: Sequence[int] | None, depth: int) -> tuple[int, ...]:
@@ -220,17 +228,15 @@ def _places(name: str, locations: Sequence[int] | None, depth: int) -> tuple[int
     return tuple(int(place) for place in places)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
 
 
 def _check_read_by_mode(name: str, mode: Mode, **given: object) -> None:
     """Raise if something is given that this mode does not read."""
-    readers = {"method": _RELAXED, "design": ("sampled",), "estimator": ("sampled",)}
-    readers["generator"] = (*_RELAXED, "sampled")
     for argument, value in given.items():
-        if value is not None and mode not in readers[argument]:
-            modes = " and ".join(repr(reader) for reader in readers[argument])
+        if value is not None and mode not in _READ_BY[argument]:
+            modes = " and ".join(repr(reader) for reader in _READ_BY[argument])
             raise TypeError(f"{name}: {argument} is for mode {modes}, got it with mode {mode!r}")
 
 
