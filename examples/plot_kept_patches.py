@@ -46,7 +46,7 @@ def accuracy_and_cost():
 
 learn(400, 3e-3)
 print("all tokens:", accuracy_and_cost())
-reduction = reduce_tokens(model, 0.6, locations=(0, 1, 2), method="straight_through")
+reduction = reduce_tokens(model, 0.6, locations=(0, 1, 2), mode="straight_through")
 print("reduced:", accuracy_and_cost())
 learn(80, 1e-3)
 print("and fine-tuned:", accuracy_and_cost())

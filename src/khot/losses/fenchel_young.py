@@ -17,8 +17,17 @@ from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_temperature, per_row, position
-from khot.relaxations.facade import topk
+from khot.relaxations._arguments import (
+    Number,
+    check_choice,
+    check_mask,
+    check_temperature,
+    compute_dtype,
+    per_row,
+    position,
+)
+from khot.relaxations.facade import checked_options, topk
+from khot.relaxations.registry import get
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate
 from khot.relaxations.threshold.sparse import sparse_gate
 
@@ -28,7 +37,7 @@ _GATES: dict[str, Gate] = {"sigmoid": LOGISTIC, "laplace": LAPLACE, "normal": NO
 
 
 def fenchel_young_loss(
-    x: Tensor,
+    scores: Tensor,
     target: Tensor,
     *,
     method: str = "sigmoid",
@@ -38,20 +47,20 @@ def fenchel_young_loss(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""How far scores are from selecting a target; the gradient in ``x`` is :math:`y(x) - t`.
+    r"""How far scores are from selecting a target; the gradient in them is :math:`y(x) - t`.
 
     .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k}
               \big[\langle x, \pi\rangle - \tau\Omega(\pi)\big] - \langle x, t\rangle + \tau \Omega(t),
               \qquad k = \textstyle\sum_i t_i
 
     Args:
-        x: scores, any floating shape.
-        target: weights in [0, 1] of the shape of ``x``: a multi-hot label, or soft. Their sum along ``dim``
-            is the budget k, which may differ between rows. Not differentiated.
+        scores: any floating shape. Half types are computed in float32.
+        target: weights in [0, 1] of the shape of ``scores``: a multi-hot label, or soft. Their sum along
+            ``dim`` is the budget k, which may differ between rows. Not differentiated.
         method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
-        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
+        temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         dim: the dimension of the classes.
-        mask: boolean, broadcastable to ``x``; False takes no part (its target must be 0).
+        mask: boolean, broadcastable to ``scores``; False takes no part (its target must be 0).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
@@ -70,14 +79,15 @@ def fenchel_young_loss(
     name = "fenchel_young_loss"
     check_reduction(name, reduction)
     gate = _gate(name, method, options)
-    last = position(name, x, dim)
+    last = position(name, scores, dim)
     check_temperature(name, temperature)
-    target = _checked(name, x, target, mask)
-    k = target.sum(last)
-    y = topk(x, k.clamp(max=x.shape[last]), method, temperature=temperature, dim=last, mask=mask, **options)
-    tau = per_row(name, "temperature", x, temperature, last).movedim(-1, last).to(x.dtype)
+    target = _checked(name, scores, target, mask)
+    x = scores.to(compute_dtype(scores))
+    k = target.sum(last).clamp(max=x.shape[last])  # which rounding may exceed
+    y = topk(x, k, method, temperature=temperature, dim=last, mask=mask, **options)
+    tau = per_row(name, "temperature", x, temperature, last).movedim(-1, last)
     losses = cast("Tensor", _Envelope.apply(x, y, target, tau, gate, last))  # pyright: ignore[reportUnknownMemberType]
-    return reduced(losses, reduction)
+    return reduced(losses, reduction).to(scores.dtype)
 
 
 class FenchelYoungLoss(nn.Module):
@@ -108,10 +118,10 @@ class FenchelYoungLoss(nn.Module):
         self.reduction: Reduction = reduction
         self.options = options
 
-    def forward(self, x: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of scores ``x`` for weights ``target``."""
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``scores`` for weights ``target``."""
         return fenchel_young_loss(
-            x,
+            scores,
             target,
             method=self.method,
             temperature=self.temperature,
@@ -168,20 +178,21 @@ def _potential_gap(gate: Gate, y: Tensor, target: Tensor, dim: int) -> Tensor:
 
 
 def _gate(name: str, method: str, options: dict[str, Any]) -> Gate:
-    if method == "sparse":
-        return sparse_gate(name, options.get("norm", 2.0))
-    if method not in _GATES:
-        raise ValueError(f"{name}: method must be one of {', '.join([*_GATES, 'sparse'])}, got {method!r}")
-    return _GATES[method]
+    check_choice(name, "method", method, (*_GATES, "sparse"))
+    checked_options(name, get(method, name), options)
+    return _GATES[method] if method != "sparse" else sparse_gate(name, options.get("norm", 2.0))
 
 
-def _checked(name: str, x: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    if target.shape != x.shape:
+def _checked(name: str, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
+    """The target in the dtype of computation: its sum is the budget, and a half type would round that."""
+    if target.shape != scores.shape:
         raise ValueError(
-            f"{name}: target must have the shape of x, {tuple(x.shape)}, got {tuple(target.shape)}; "
-            "class indices become weights by torch.nn.functional.one_hot"
+            f"{name}: target must have the shape of scores, {tuple(scores.shape)}, "
+            f"got {tuple(target.shape)}; class indices become weights by torch.nn.functional.one_hot"
         )
-    target = target.detach().to(x.dtype)
+    if mask is not None:
+        check_mask(name, scores, mask)
+    target = target.detach().to(compute_dtype(scores))
     if has_values() and target.numel():
         low, high = target.aminmax()
         if not (low >= 0 and high <= 1):

@@ -14,27 +14,24 @@ Kekäläinen (2002); soft ranks by Blondel, Teboul, Berthet & Djolonga (2020).
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from khot.kernels.availability import is_plain
 from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_choice, check_temperature
-from khot.relaxations.facade import topk
+from khot.metrics._relevance import Gain, check_gain, check_relevance, relative_gains
+from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import get
 
-__all__ = ["Gain", "NDCGLoss", "ndcg_loss"]
-
-Gain = Literal["exponential", "linear"]
+__all__ = ["NDCGLoss", "ndcg_loss"]
 
 
 def ndcg_loss(
-    input: Tensor,
+    scores: Tensor,
     relevance: Tensor,
     *,
     k: int | None = None,
@@ -51,22 +48,23 @@ def ndcg_loss(
 
     .. math:: L = 1 - \frac{\sum_i w_i\, g_i / \log_2(1 + \rho_i)}{\sum_{r \le k} g_{(r)} / \log_2(1 + r)}
 
-    with ρ the soft descending ranks of ``input``, w its k-hot weights (1 without ``k``), g the gains and
+    with ρ the soft descending ranks of ``scores``, w its k-hot weights (1 without ``k``), g the gains and
     :math:`g_{(r)}` the r-th largest of them. As τ → 0 it is 1 − NDCG@k where no scores are equal; equal ones
     share their mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
 
     Args:
-        input: scores, any floating shape. −inf means excluded.
-        relevance: how relevant each entry is, ≥ 0, of the shape of ``input``. Not differentiated.
+        scores: any floating shape. −inf means excluded.
+        relevance: how relevant each entry is, ≥ 0, of the shape of ``scores``. Not differentiated.
         k: how many places count, 1 ≤ k ≤ n; None for all.
-        temperature: > 0, of ranks and weights; a number or a tensor that broadcasts to ``input.shape``
+        temperature: > 0, of ranks and weights; a number or a tensor that broadcasts to ``scores.shape``
             without ``dim``.
         gain: ``"exponential"``, 2^relevance − 1, or ``"linear"``, the relevance itself.
         method: with ``k``, the relaxation that gives the weights, with its ``options``. Weights that may
             exceed 1 are projected on the capped simplex.
         regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
         dim: the dimension along which to rank.
-        mask: boolean, broadcastable to ``input``; False takes no part, neither in the ranks nor in the ideal.
+        mask: boolean, broadcastable to ``scores``; False takes no part, neither in the ranks nor in the
+            ideal.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
@@ -83,22 +81,23 @@ def ndcg_loss(
     Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
     name = "ndcg_loss"
-    _check_settings(name, k, temperature, gain, regularization, reduction)
-    scores, wanted, allowed = ranked_rows(name, input, "relevance", relevance, dim, mask)
-    n = scores.shape[-1]
+    _check_settings(name, k, temperature, gain, method, options, regularization, reduction)
+    rows, wanted, allowed = ranked_rows(name, scores, "relevance", relevance, dim, mask)
+    n = rows.shape[-1]
     if k is not None and k > n:
         raise ValueError(f"{name}: k must satisfy 1 <= k <= n = {n}, got {k}")
-    gains = _gains(name, wanted, allowed, gain, scores.dtype)
+    check_relevance(name, wanted)
+    gains = relative_gains(wanted.to(rows.dtype), gain)
     ranks = soft_rank(
-        scores, regularization=regularization, temperature=temperature, descending=True, mask=allowed
+        rows, regularization=regularization, temperature=temperature, descending=True, mask=allowed
     )
     found = gains / torch.log2(1 + torch.where(allowed, ranks, 1))
     if k is not None:
-        found = found * topk(scores, k, method, temperature=temperature, mask=allowed, capped=True, **options)
-    places = torch.arange(1, (n if k is None else k) + 1, dtype=scores.dtype, device=scores.device)
+        found = found * topk(rows, k, method, temperature=temperature, mask=allowed, capped=True, **options)
+    places = torch.arange(1, (n if k is None else k) + 1, dtype=rows.dtype, device=rows.device)
     ideal = (gains.sort(-1, descending=True).values[..., : len(places)] / torch.log2(1 + places)).sum(-1)
     ndcg = found.sum(-1) / torch.where(ideal > 0, ideal, 1)
-    return reduced(torch.where(ideal > 0, 1 - ndcg, 0).to(input.dtype), reduction)
+    return reduced(torch.where(ideal > 0, 1 - ndcg, 0), reduction).to(scores.dtype)
 
 
 class NDCGLoss(nn.Module):
@@ -123,8 +122,7 @@ class NDCGLoss(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        _check_settings("NDCGLoss", k, temperature, gain, regularization, reduction)
-        get(method)
+        _check_settings("NDCGLoss", k, temperature, gain, method, options, regularization, reduction)
         self.k = k
         self.temperature = temperature
         self.gain: Gain = gain
@@ -134,10 +132,10 @@ class NDCGLoss(nn.Module):
         self.reduction: Reduction = reduction
         self.options = options
 
-    def forward(self, input: Tensor, relevance: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of scores ``input`` for entries of this ``relevance``."""
+    def forward(self, scores: Tensor, relevance: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``scores`` for entries of this ``relevance``."""
         return ndcg_loss(
-            input,
+            scores,
             relevance,
             k=self.k,
             temperature=self.temperature,
@@ -159,40 +157,26 @@ class NDCGLoss(nn.Module):
         )
 
 
-def _gains(name: str, relevance: Tensor, allowed: Tensor, gain: Gain, dtype: torch.dtype) -> Tensor:
-    """The gains in units of the row's largest, which cancel in DCG/IDCG: 2^relevance could overflow."""
-    values = torch.where(allowed, relevance.to(dtype), 0)
-    if is_plain(values):
-        low, high = values.aminmax()
-        if not (low >= 0 and high < math.inf):
-            raise ValueError(
-                f"{name}: relevance must be finite and not negative, "
-                f"got values in [{low.item():g}, {high.item():g}]"
-            )
-    if values.shape[-1] == 0:
-        return values
-    largest = values.amax(-1, keepdim=True)
-    some = largest > 0
-    top = torch.where(some, largest, 1)
-    if gain == "linear":
-        return values / top
-    # (2^v − 1)/(2^m − 1) = 2^(v − m) (1 − 2^−v)/(1 − 2^−m)
-    return torch.exp2(values - top) * torch.expm1(-math.log(2) * values) / torch.expm1(-math.log(2) * top)
-
-
 def _check_settings(
     name: str,
     k: int | None,
     temperature: Number | Tensor,
     gain: str,
+    method: str,
+    options: dict[str, Any],
     regularization: str,
     reduction: Reduction,
 ) -> None:
     check_reduction(name, reduction)
     check_temperature(name, temperature)
     check_regularization(name, regularization)
-    check_choice(name, "gain", gain, get_args(Gain))
+    check_gain(name, gain)
+    checked_options(name, get(method, name), options)
     if k is None:
+        if options:
+            raise TypeError(
+                f"{name}: {next(iter(options))} is an option of the selection, which there is with k alone"
+            )
         return
     if not isinstance(k, int) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be an integer or None, got {type(k).__name__}")

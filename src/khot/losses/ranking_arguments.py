@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import check_mask, compute_dtype
+from khot.kernels.availability import is_plain
+from khot.relaxations._arguments import check_mask, compute_dtype, position
 
 __all__ = ["RankedRows", "ranked_rows"]
 
@@ -17,7 +18,7 @@ class RankedRows(NamedTuple):
     """A checked problem with the ranked dimension last, each of shape (…, n).
 
     ``scores`` are in the dtype of computation, and 0 where the mask or a score of −inf excludes: there
-    ``allowed`` is False. ``wanted`` has no gradient.
+    ``allowed`` is False. ``wanted`` is 0 there too, nowhere NaN, and has no gradient.
     """
 
     scores: Tensor
@@ -26,25 +27,24 @@ class RankedRows(NamedTuple):
 
 
 def ranked_rows(
-    name: str, input: Tensor, argument: str, wanted: Tensor, dim: int, mask: Tensor | None
+    name: str, scores: Tensor, argument: str, wanted: Tensor, dim: int, mask: Tensor | None
 ) -> RankedRows:
     """Check the arguments of the loss called ``name``, whose second one is called ``argument``."""
-    if not input.is_floating_point() or input.dim() == 0:
-        raise TypeError(
-            f"{name}: input must be floating-point scores of one dimension or more, "
-            f"got {input.dtype} of shape {tuple(input.shape)}"
-        )
-    if not -input.dim() <= dim < input.dim():
-        raise IndexError(f"{name}: dim must be in [{-input.dim()}, {input.dim() - 1}], got {dim}")
-    if wanted.shape != input.shape or wanted.is_complex():
+    last = position(name, scores, dim)
+    if not isinstance(wanted, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(wanted).__name__}")
+    if wanted.shape != scores.shape or wanted.is_complex():
         raise ValueError(
-            f"{name}: {argument} must be real, of the shape of input, {tuple(input.shape)}, "
+            f"{name}: {argument} must be real, of the shape of scores, {tuple(scores.shape)}, "
             f"got {wanted.dtype} of shape {tuple(wanted.shape)}"
         )
-    allowed = input != -math.inf
+    allowed = scores != -math.inf
     if mask is not None:
-        check_mask(name, input, mask)
+        check_mask(name, scores, mask)
         allowed = allowed & mask
     # What takes no part is 0, whatever it was: NaN must not come back as 0·NaN.
-    scores = torch.where(allowed, input.to(compute_dtype(input)), 0)
-    return RankedRows(*(value.movedim(dim, -1) for value in (scores, wanted.detach(), allowed)))
+    wanted = torch.where(allowed, wanted.detach(), 0)
+    if is_plain(wanted) and bool(wanted.isnan().any()):
+        raise ValueError(f"{name}: {argument} must not be NaN where an entry takes part")
+    rows = torch.where(allowed, scores.to(compute_dtype(scores)), 0)
+    return RankedRows(*(value.movedim(last, -1) for value in (rows, wanted, allowed)))

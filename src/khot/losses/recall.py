@@ -16,15 +16,15 @@ from torch import Tensor, nn
 
 from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_budget, check_temperature, per_row
-from khot.relaxations.facade import topk
+from khot.relaxations._arguments import Number, check_at_most, check_budget, check_temperature, per_row
+from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 
 __all__ = ["RecallLoss", "recall_loss"]
 
 
 def recall_loss(
-    input: Tensor,
+    scores: Tensor,
     target: Tensor,
     k: Number | Tensor,
     *,
@@ -35,23 +35,23 @@ def recall_loss(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""One minus the share of the relevant entries that the relaxed top ``k`` of ``input`` holds.
+    r"""One minus the share of the relevant entries that the relaxed top ``k`` of ``scores`` holds.
 
     .. math:: L = 1 - \frac{\sum_{i \in R} y_i(x; k)}{\min(k, |R|)}
 
     A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
 
     Args:
-        input: scores, any floating shape. −inf means excluded.
-        target: what is relevant: booleans or numbers of the shape of ``input``, relevant where not 0. Not
+        scores: any floating shape. −inf means excluded.
+        target: what is relevant: booleans or numbers of the shape of ``scores``, relevant where not 0. Not
             differentiated.
-        k: how many are selected, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``input.shape`` without
+        k: how many are selected, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without
             ``dim``.
         method: the relaxation, with its ``options``. Weights that may exceed 1 are projected on the capped
             simplex, so that no entry counts more than once.
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``input``; False takes no part, and is not relevant.
+        mask: boolean, broadcastable to ``scores``; False takes no part, and is not relevant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
@@ -67,14 +67,15 @@ def recall_loss(
     name = "recall_loss"
     check_reduction(name, reduction)
     check_temperature(name, temperature)
-    scores, wanted, allowed = ranked_rows(name, input, "target", target, dim, mask)
-    check_budget(name, scores, k, scores.dim() - 1)
+    checked_options(name, get(method, name), options)
+    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask)
+    check_budget(name, rows, k, rows.dim() - 1)
     relevant = (wanted != 0) & allowed
-    y = topk(scores, k, method, temperature=temperature, mask=allowed, capped=True, **options)
-    k_rows = per_row(name, "k", scores, k, scores.dim() - 1).squeeze(-1)
+    y = topk(rows, k, method, temperature=temperature, mask=allowed, capped=True, **options)
+    k_rows = per_row(name, "k", rows, k, rows.dim() - 1).squeeze(-1)
     most = torch.minimum(k_rows, relevant.sum(-1).to(y.dtype))
     share = torch.where(relevant, y, 0).sum(-1) / torch.where(most > 0, most, 1)
-    return reduced(torch.where(most > 0, 1 - share, 0).to(input.dtype), reduction)
+    return reduced(torch.where(most > 0, 1 - share, 0), reduction).to(scores.dtype)
 
 
 class RecallLoss(nn.Module):
@@ -99,9 +100,8 @@ class RecallLoss(nn.Module):
         super().__init__()
         check_reduction("RecallLoss", reduction)
         check_temperature("RecallLoss", temperature)
-        if not k >= 0:
-            raise ValueError(f"RecallLoss: k must satisfy 0 <= k, got {k}")
-        get(method)
+        check_at_most("RecallLoss", k)
+        checked_options("RecallLoss", get(method, "RecallLoss"), options)
         self.k = k
         self.method = method
         self.temperature = temperature
@@ -109,10 +109,10 @@ class RecallLoss(nn.Module):
         self.reduction: Reduction = reduction
         self.options = options
 
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of scores ``input`` for what is relevant, ``target``."""
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``scores`` for what is relevant, ``target``."""
         return recall_loss(
-            input,
+            scores,
             target,
             self.k,
             method=self.method,

@@ -22,7 +22,7 @@ __all__ = ["SpearmanLoss", "spearman_loss"]
 
 
 def spearman_loss(
-    input: Tensor,
+    scores: Tensor,
     target: Tensor,
     *,
     regularization: Regularization = "l2",
@@ -31,7 +31,7 @@ def spearman_loss(
     mask: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    r"""One minus Spearman's rank correlation of ``input`` and ``target``, with soft ranks of ``input``.
+    r"""One minus Spearman's rank correlation of ``scores`` and ``target``, with soft ranks of ``scores``.
 
     .. math:: L = 1 - \frac{\langle r - \bar r,\; s - \bar s \rangle}{\|r - \bar r\| \, \|s - \bar s\|},
               \qquad r = \operatorname{soft\_rank}(x/\tau), \quad s = \operatorname{rank}(t)
@@ -41,12 +41,12 @@ def spearman_loss(
     its gradient 0.
 
     Args:
-        input: scores, any floating shape; the larger, the later in order. −inf means excluded.
-        target: what their order should be, real, of the shape of ``input``. Not differentiated.
+        scores: any floating shape; the larger, the later in order. −inf means excluded.
+        target: what their order should be, real and not NaN, of the shape of ``scores``. Not differentiated.
         regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
-        temperature: > 0, a number or a tensor that broadcasts to ``input.shape`` without ``dim``.
+        temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         dim: the dimension along which to rank.
-        mask: boolean, broadcastable to ``input``; False takes no part.
+        mask: boolean, broadcastable to ``scores``; False takes no part.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
@@ -62,8 +62,8 @@ def spearman_loss(
     """
     name = "spearman_loss"
     _check_settings(name, regularization, temperature, reduction)
-    scores, wanted, allowed = ranked_rows(name, input, "target", target, dim, mask)
-    ranks = soft_rank(scores, regularization=regularization, temperature=temperature, mask=allowed)
+    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask)
+    ranks = soft_rank(rows, regularization=regularization, temperature=temperature, mask=allowed)
     count = allowed.sum(-1, keepdim=True)
     middle = (count + 1) / 2  # the mean of both: soft ranks have the sum of the hard ones
     a = torch.where(allowed, ranks - middle, 0)
@@ -74,7 +74,7 @@ def spearman_loss(
     varies = (var_a > count.squeeze(-1) * rounding.square()) & (var_b > 0)
     norms = torch.where(varies, var_a, 1).sqrt() * torch.where(varies, var_b, 1).sqrt()
     correlation = torch.where(varies, (a * b).sum(-1), 0) / norms
-    return reduced((1 - correlation.clamp(-1, 1)).to(input.dtype), reduction)
+    return reduced(1 - correlation.clamp(-1, 1), reduction).to(scores.dtype)
 
 
 class SpearmanLoss(nn.Module):
@@ -101,10 +101,10 @@ class SpearmanLoss(nn.Module):
         self.dim = dim
         self.reduction: Reduction = reduction
 
-    def forward(self, input: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of scores ``input`` for the order of ``target``."""
+    def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The loss of ``scores`` for the order of ``target``."""
         return spearman_loss(
-            input,
+            scores,
             target,
             regularization=self.regularization,
             temperature=self.temperature,

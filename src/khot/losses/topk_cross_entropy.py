@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_temperature
-from khot.relaxations.facade import topk
+from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
+from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import get
 
@@ -27,7 +27,7 @@ __all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
 
 
 def topk_cross_entropy(
-    input: Tensor,
+    scores: Tensor,
     target: Tensor,
     k: int | Sequence[float] = 5,
     *,
@@ -42,9 +42,10 @@ def topk_cross_entropy(
     .. math:: L = -\log \sum_k P(k)\, y_l(x; k)
 
     Args:
-        input: logits of shape (C), (N, C) or (N, C, d₁, …).
+        scores: a classifier's logits, of shape (C), (N, C) or (N, C, d₁, …). Half types are computed in
+            float32.
         target: class indices of shape (), (N) or (N, d₁, …), integers; or multi-label, booleans or floats 0
-            and 1 of the shape of ``input``: then the loss is the mean over the labels that are set.
+            and 1 of the shape of ``scores``: then the loss is the mean over the labels that are set.
         k: how many of the C classes count as a hit; or the probabilities of k = 1, 2, …, which sum to 1:
             ``[0.5, 0, 0, 0, 0.5]`` is half top-1, half top-5.
         method: the relaxation, with its ``options``.
@@ -66,28 +67,26 @@ def topk_cross_entropy(
     name = "topk_cross_entropy"
     check_reduction(name, reduction)
     check_temperature(name, temperature)
-    if not input.is_floating_point() or input.dim() == 0:
-        raise TypeError(f"{name}: input must be floating-point logits (…, C, …), got {_kind(input)}")
-    classes = 0 if input.dim() == 1 else 1
-    logits = input.movedim(classes, -1)
+    checked_options(name, get(method, name), options)
+    classes = min(position(name, scores, -1), 1)
+    logits = scores.movedim(classes, -1).to(compute_dtype(scores))
     budgets = _budgets(name, k, logits.shape[-1])
+    if target.is_floating_point() or target.dtype == torch.bool:
+        labels = _labels(name, target, scores).movedim(classes, -1)
+        counts = labels.any(-1)
+    else:
+        counts = target != ignore_index
+        _check_indices(name, target, counts, logits)
+        labels = None
     log_hit = torch.stack(
         [math.log(p) + _log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
     ).logsumexp(0)
-    if target.is_floating_point() or target.dtype == torch.bool:
-        if target.shape != input.shape:
-            raise ValueError(
-                f"{name}: a multi-label target must have the shape of input, {tuple(input.shape)}, "
-                f"got {tuple(target.shape)}"
-            )
-        labels = target.movedim(classes, -1) != 0
-        count = labels.sum(-1)
-        losses = -torch.where(labels, log_hit, 0).sum(-1) / count.clamp_min(1)
-        return reduced(losses, reduction, count > 0)
-    counts = target != ignore_index
-    _check_indices(name, target, counts, logits)
-    chosen = torch.where(counts, target, 0).unsqueeze(-1)
-    return reduced(-log_hit.gather(-1, chosen).squeeze(-1), reduction, counts)
+    if labels is None:
+        chosen = torch.where(counts, target, 0).unsqueeze(-1)
+        losses = -log_hit.gather(-1, chosen).squeeze(-1)
+    else:
+        losses = -torch.where(labels, log_hit, 0).sum(-1) / labels.sum(-1).clamp_min(1)
+    return reduced(losses, reduction, counts).to(scores.dtype)
 
 
 class TopKCrossEntropy(nn.Module):
@@ -113,7 +112,7 @@ class TopKCrossEntropy(nn.Module):
         check_reduction("TopKCrossEntropy", reduction)
         check_temperature("TopKCrossEntropy", temperature)
         _budgets("TopKCrossEntropy", k, None)
-        get(method)
+        checked_options("TopKCrossEntropy", get(method, "TopKCrossEntropy"), options)
         self.k = k
         self.method = method
         self.temperature = temperature
@@ -121,10 +120,10 @@ class TopKCrossEntropy(nn.Module):
         self.reduction: Reduction = reduction
         self.options = options
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """The loss of logits ``input`` for class indices, or multi-label targets, ``target``."""
+    def forward(self, scores: Tensor, target: Tensor) -> Tensor:
+        """The loss of logits ``scores`` for class indices, or multi-label targets, ``target``."""
         return topk_cross_entropy(
-            input,
+            scores,
             target,
             self.k,
             method=self.method,
@@ -204,10 +203,28 @@ def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[i
     return budgets
 
 
+def _labels(name: str, target: Tensor, scores: Tensor) -> Tensor:
+    """Which labels are set, of a multi-label target."""
+    if target.shape != scores.shape:
+        raise ValueError(
+            f"{name}: a multi-label target must have the shape of scores, {tuple(scores.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+    labels = target != 0
+    if has_values() and target.is_floating_point():
+        other = target[labels & (target != 1)]
+        if other.numel():
+            raise ValueError(
+                f"{name}: a multi-label target must be 0 or 1, got {other[0].item():g}; "
+                "for soft targets there is fenchel_young_loss"
+            )
+    return labels
+
+
 def _check_indices(name: str, target: Tensor, counts: Tensor, logits: Tensor) -> None:
     if target.shape != logits.shape[:-1]:
         raise ValueError(
-            f"{name}: target must have shape {tuple(logits.shape[:-1])} (class indices) or that of input "
+            f"{name}: target must have shape {tuple(logits.shape[:-1])} (class indices) or that of scores "
             f"(multi-label, float or bool), got {tuple(target.shape)}"
         )
     if not has_values() or not bool(counts.any()):
@@ -218,7 +235,3 @@ def _check_indices(name: str, target: Tensor, counts: Tensor, logits: Tensor) ->
             f"{name}: target must be in [0, {logits.shape[-1] - 1}] or ignore_index, "
             f"got values in [{low.item()}, {high.item()}]"
         )
-
-
-def _kind(value: Tensor) -> str:
-    return f"{value.dtype} of shape {tuple(value.shape)}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from khot.relaxations._arguments import check_choice
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
 
@@ -64,8 +65,7 @@ class NetworkConfig:
     expansion: int = 2
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise ValueError(f"NetworkConfig: model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        check_choice("NetworkConfig", "model", self.model, MODELS)
         object.__setattr__(self, "image_size", _pair("image_size", self.image_size))
         object.__setattr__(self, "patch_size", _pair("patch_size", self.patch_size))
         for field in ("channels", "classes", "width", "depth", "heads", "k", "expansion"):
@@ -85,10 +85,7 @@ class NetworkConfig:
             raise ValueError(f"NetworkConfig: heads must divide {split}, got {self.heads}")
         if self.model != "vit" and self.k > self.tokens:
             raise ValueError(f"NetworkConfig: k must be at most the {self.tokens} patches, got {self.k}")
-        try:
-            spec = get(self.method)
-        except ValueError as error:
-            raise ValueError(f"NetworkConfig: method: {error}") from error
+        spec = get(self.method, "NetworkConfig")
         if not has_rows(spec) or spec.stochastic:
             raise ValueError(f"NetworkConfig: method must have rows and no noise, {self.method!r} has not")
         if self.hidden < 1:
@@ -211,8 +208,7 @@ def preset(name: str, **changes: Any) -> NetworkConfig:
         >>> preset("digits", model="vit").tokens
         16
     """
-    if name not in _PRESETS:
-        raise ValueError(f"preset: name must be one of {', '.join(_PRESETS)}, got {name!r}")
+    check_choice("preset", "name", name, _PRESETS)
     return NetworkConfig.from_dict({**_PRESETS[name], **changes})
 
 

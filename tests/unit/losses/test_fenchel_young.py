@@ -183,7 +183,7 @@ def test_labels_of_any_type_and_scores_of_any_precision(dtype):
 
 def test_targets_of_another_shape_are_an_error():
     with pytest.raises(
-        ValueError, match=r"fenchel_young_loss: target must have the shape of x, \(3, 4\), got \(3,\)"
+        ValueError, match=r"fenchel_young_loss: target must have the shape of scores, \(3, 4\), got \(3,\)"
     ):
         fenchel_young_loss(scores(3, 4), torch.zeros(3))
 
@@ -204,7 +204,7 @@ def test_a_target_behind_the_mask_is_an_error():
 def test_other_bad_arguments_are_errors():
     target = torch.tensor([1.0, 0.0])
     with pytest.raises(
-        ValueError, match=r"method must be one of sigmoid, laplace, normal, sparse, got 'soft'"
+        ValueError, match=r"method must be 'sigmoid', 'laplace', 'normal' or 'sparse', got 'soft'"
     ):
         fenchel_young_loss(scores(2), target, method="soft")
     with pytest.raises(ValueError, match=r"fenchel_young_loss: reduction must be .* got 'max'"):
@@ -238,7 +238,7 @@ def test_the_module_shows_its_settings():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "soft"}, "method must be one of .*, got 'soft'"),
+        ({"method": "soft"}, "method must be 'sigmoid', .* or 'sparse', got 'soft'"),
         ({"reduction": "max"}, "reduction must be .*, got 'max'"),
         ({"temperature": -1.0}, r"temperature must be positive and finite, got -1\.0"),
         ({"method": "sparse", "norm": 1}, r"norm must be in \(1, 2\], got 1"),

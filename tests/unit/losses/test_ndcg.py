@@ -241,7 +241,11 @@ def test_half_types_are_computed_in_float32(dtype):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"relevance": torch.zeros(3)}, ValueError, r"relevance must be real, of the shape of input, \(4,\)"),
+        (
+            {"relevance": torch.zeros(3)},
+            ValueError,
+            r"relevance must be real, of the shape of scores, \(4,\)",
+        ),
         (
             {"relevance": torch.tensor([0.0, -1.0, 2.0, 0.0])},
             ValueError,
@@ -259,12 +263,12 @@ def test_half_types_are_computed_in_float32(dtype):
         ({"regularization": "l1"}, ValueError, "regularization must be 'l2' or 'kl', got 'l1'"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive and finite, got 0"),
         ({"reduction": "max"}, ValueError, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
-        ({"input": torch.arange(4)}, TypeError, "input must be floating-point scores"),
+        ({"scores": torch.arange(4)}, TypeError, "scores must have a floating-point dtype"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=f"ndcg_loss: {message}"):
-        ndcg_loss(**({"input": torch.zeros(4), "relevance": torch.zeros(4)} | arguments))
+        ndcg_loss(**({"scores": torch.zeros(4), "relevance": torch.zeros(4)} | arguments))
 
 
 def test_the_module_is_the_function():

@@ -193,17 +193,17 @@ def test_half_types_are_computed_in_float32(dtype):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"target": torch.zeros(3)}, ValueError, r"target must be real, of the shape of input, \(4,\)"),
+        ({"target": torch.zeros(3)}, ValueError, r"target must be real, of the shape of scores, \(4,\)"),
         ({"k": 5}, ValueError, r"k must satisfy 0 <= k <= n = 4 .* got k = 5"),
         ({"k": -1}, ValueError, r"k must satisfy 0 <= k <= n = 4 .* got k = -1"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive and finite, got 0"),
         ({"reduction": "max"}, ValueError, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
-        ({"input": torch.arange(4)}, TypeError, "input must be floating-point scores"),
+        ({"scores": torch.arange(4)}, TypeError, "scores must have a floating-point dtype"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=f"recall_loss: {message}"):
-        recall_loss(**({"input": torch.zeros(4), "target": torch.zeros(4), "k": 2} | arguments))
+        recall_loss(**({"scores": torch.zeros(4), "target": torch.zeros(4), "k": 2} | arguments))
 
 
 def test_the_module_is_the_function():
@@ -217,5 +217,5 @@ def test_the_module_is_the_function():
     assert repr(criterion) == (
         "RecallLoss(k=2, method='sparse', temperature=2, dim=0, reduction='sum', norm=1.5)"
     )
-    with pytest.raises(ValueError, match="RecallLoss: k must satisfy 0 <= k, got -1"):
+    with pytest.raises(ValueError, match="RecallLoss: k must be finite and not negative, got k = -1"):
         RecallLoss(-1)

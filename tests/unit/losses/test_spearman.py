@@ -219,10 +219,10 @@ def test_the_target_is_not_differentiated():
         (
             {"target": torch.zeros(3)},
             ValueError,
-            r"target must be real, of the shape of input, \(4,\), got .*\(3,\)",
+            r"target must be real, of the shape of scores, \(4,\), got .*\(3,\)",
         ),
-        ({"input": torch.arange(4)}, TypeError, "input must be floating-point scores .* got torch.int64"),
-        ({"input": torch.tensor(1.0)}, TypeError, "input must be floating-point scores"),
+        ({"scores": torch.arange(4)}, TypeError, "scores must have a floating-point dtype, got torch.int64"),
+        ({"scores": torch.tensor(1.0)}, ValueError, "scores must have at least one dimension"),
         ({"regularization": "l1"}, ValueError, "regularization must be 'l2' or 'kl', got 'l1'"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive and finite, got 0"),
         ({"reduction": "max"}, ValueError, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
@@ -232,7 +232,7 @@ def test_the_target_is_not_differentiated():
 )
 def test_bad_arguments_are_named(arguments, error, message):
     with pytest.raises(error, match=f"spearman_loss: {message}"):
-        spearman_loss(**({"input": torch.zeros(4), "target": torch.zeros(4)} | arguments))
+        spearman_loss(**({"scores": torch.zeros(4), "target": torch.zeros(4)} | arguments))
 
 
 def test_the_module_is_the_function():

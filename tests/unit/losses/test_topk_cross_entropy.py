@@ -259,7 +259,7 @@ def test_all_classes_cost_nothing(method):
         ({"target": torch.tensor([0])}, r"target must have shape \(2,\).*got \(1,\)"),
         (
             {"target": torch.zeros(2)},
-            r"a multi-label target must have the shape of input, \(2, 4\), got \(2,\)",
+            r"a multi-label target must have the shape of scores, \(2, 4\), got \(2,\)",
         ),
         ({"reduction": "max"}, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
         ({"temperature": 0.0}, r"temperature must be positive and finite, got 0\.0"),
@@ -275,13 +275,12 @@ def test_bad_values_are_errors(arguments, message):
     [
         ({"k": 2.5}, "k must be an integer or a sequence .* got float"),
         ({"k": True}, "k must be an integer or a sequence .* got bool"),
-        ({"input": torch.zeros(2, 4, dtype=torch.long)}, "input must be floating-point logits"),
-        ({"input": torch.tensor(1.0)}, "input must be floating-point logits"),
+        ({"scores": torch.zeros(2, 4, dtype=torch.long)}, "scores must have a floating-point dtype"),
     ],
 )
 def test_bad_types_are_errors(arguments, message):
     with pytest.raises(TypeError, match=f"topk_cross_entropy: {message}"):
-        topk_cross_entropy(**({"input": scores(2, 4), "target": torch.tensor([0, 1]), "k": 2} | arguments))
+        topk_cross_entropy(**({"scores": scores(2, 4), "target": torch.tensor([0, 1]), "k": 2} | arguments))
 
 
 @pytest.mark.parametrize(

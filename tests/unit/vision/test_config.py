@@ -10,7 +10,7 @@ from khot.vision import NetworkConfig, from_config, preset, preset_names
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "resnet"}, "model must be one of topk_attention, topk_dynamic, vit, got 'resnet'"),
+        ({"model": "resnet"}, "model must be 'topk_attention', 'topk_dynamic' or 'vit', got 'resnet'"),
         ({"widht": 3}, "no field 'widht'; there are model, image_size"),
         ({"width": 0}, "width must be a positive integer, got 0"),
         ({"depth": True}, "depth must be a positive integer, got True"),
@@ -24,7 +24,7 @@ from khot.vision import NetworkConfig, from_config, preset, preset_names
         ({"dropout": "0"}, r"dropout must be a number in \[0, 1\), got '0'"),
         ({"temperature": 0}, "temperature must be a number > 0, got 0"),
         ({"mlp_ratio": float("nan")}, "mlp_ratio must be a number > 0, got nan"),
-        ({"method": "softrnak"}, "method: unknown method 'softrnak'"),
+        ({"method": "softrnak"}, "unknown method 'softrnak'; known methods: "),
         ({"method": "gumbel"}, "method must have rows and no noise, 'gumbel' has not"),
         ({"model": "topk_dynamic", "mlp_ratio": 0.5}, "mlp_ratio is too small for the dynamic model"),
     ],
@@ -57,5 +57,7 @@ def test_the_three_models_of_a_preset_are_of_equal_size(name):
 
 def test_presets_take_changes_and_refuse_other_names():
     assert preset("mnist", depth=2).depth == 2
-    with pytest.raises(ValueError, match="name must be one of digits, mnist, imagenet-tiny, imagenet-small"):
+    with pytest.raises(
+        ValueError, match="name must be 'digits', 'mnist', 'imagenet-tiny' or 'imagenet-small'"
+    ):
         preset("cifar")

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from khot.vision import reduce_tokens, restore_tokens
+from strategies.token_modes import way
 
 transformers = pytest.importorskip("transformers")
 
@@ -63,10 +64,10 @@ def by_hand(model, x, counts):
 def test_keep_rate_one_and_restored(method):
     model, x = vit()
     before = model(x).logits
-    reduce_tokens(model, 1.0, (0, 2), method)
+    reduce_tokens(model, 1.0, (0, 2), **way(method))
     assert torch.equal(model(x).logits, before)
     restore_tokens(model)
-    reduce_tokens(model, 0.5, (0, 2), method)
+    reduce_tokens(model, 0.5, (0, 2), **way(method))
     assert not torch.equal(model(x).logits, before)
     restore_tokens(model)
     assert torch.equal(model(x).logits, before)
@@ -75,7 +76,7 @@ def test_keep_rate_one_and_restored(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_training_gives_finite_gradients(method):
     model, x = vit()
-    reduce_tokens(model.train(), 0.5, (0, 2), method)
+    reduce_tokens(model.train(), 0.5, (0, 2), **way(method))
     model(x, labels=torch.tensor([0, 1, 2])).loss.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
@@ -96,14 +97,14 @@ def test_padding_mask_of_the_model(method, attention):
     mask[:, 16:] = 0
     other = x.clone()
     other[:, :, 12:, :] += 3  # the last two rows of patches, 15 to 24
-    reduction = reduce_tokens(model, 0.5, (1, 2), method)
+    reduction = reduce_tokens(model, 0.5, (1, 2), **way(method))
     expected = model(x, attention_mask=mask).logits
     assert all((kept < 15).all() for kept in reduction.kept)
     torch.testing.assert_close(model(other, attention_mask=mask).logits, expected)
     assert (model(x).logits - expected).abs().max() > 1e-4
     restore_tokens(model)
     whole = model(x, attention_mask=mask).logits
-    reduction = reduce_tokens(model, 1.0, (1, 2), method)
+    reduction = reduce_tokens(model, 1.0, (1, 2), **way(method))
     assert torch.equal(model(x, attention_mask=mask).logits, whole)
 
 
@@ -180,7 +181,7 @@ def test_the_names_of_older_versions(method):
     new, x = vit()
     model = OldModel(new.vit.embeddings)
     before = model(x)
-    reduction = reduce_tokens(model, 0.4, (0, 2), method)
+    reduction = reduce_tokens(model, 0.4, (0, 2), **way(method))
     model.train()(x).sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
     hard = model.eval()(x)

@@ -10,8 +10,8 @@ from torch import nn
 import khot
 from khot.vision import count_flops, reduce_tokens, restore_tokens
 from khot.vision.tokens import reduction as reduction_module
-from khot.vision.tokens.reduce import METHODS
 from strategies.timm_style import PostNormBlock, TimmStyle, model_and_patches
+from strategies.token_modes import MODES, way
 
 DIFFERENTIABLE = ("straight_through", "soft", "sparse", "successive_halving", "soft_rank", "sampled")
 SELECTING = ("hard", *DIFFERENTIABLE)
@@ -69,28 +69,28 @@ def test_fused_attention_gives_the_same_scores():
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MODES)
 @pytest.mark.parametrize("cls", [True, False])
 def test_keep_rate_one_changes_no_bit(method, training, cls):
     model, x = model_and_patches(cls=cls)
     expected = model.train(training)(x)
-    reduction = reduce_tokens(model, 1.0, (0, 1, 3), method)
+    reduction = reduce_tokens(model, 1.0, (0, 1, 3), **way(method))
     assert torch.equal(model(x), expected)
     assert reduction.tokens_per_stage == (20, 20, 20)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", MODES)
 def test_restored_is_as_before(method):
     model, x = model_and_patches()
     before, names, kinds = model(x), list(model.state_dict()), [type(m) for m in model.modules()]
-    reduce_tokens(model, 0.5, (1, 2), method)
+    reduce_tokens(model, 0.5, (1, 2), **way(method))
     assert list(model.state_dict()) == names
     assert not torch.equal(model(x), before)
     restore_tokens(model)
     assert torch.equal(model(x), before)
     assert [type(m) for m in model.modules()] == kinds
     assert not any(m._forward_hooks for m in model.modules())
-    reduce_tokens(model, 0.5, (1, 2), method)  # and again
+    reduce_tokens(model, 0.5, (1, 2), **way(method))  # and again
 
 
 @pytest.mark.parametrize("method", SELECTING)
@@ -98,7 +98,7 @@ def test_restored_is_as_before(method):
 def test_inference_is_hard_and_so_is_training_at_temperature_zero(method, cls):
     model, x = model_and_patches(cls=cls)
     expected, kept = written_out(copy.deepcopy(_unfused(model)), x, [1, 2], [12, 7])
-    reduction = reduce_tokens(model, 0.6, (1, 2), method, temperature=1e-6)
+    reduction = reduce_tokens(model, 0.6, (1, 2), **way(method), temperature=1e-6)
     for training in (False, True):
         got = model.train(training)(x)
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
@@ -114,7 +114,8 @@ def _unfused(model):
 @pytest.mark.parametrize("method", ["soft", "successive_halving", "soft_rank", "sampled"])
 def test_at_temperature_one_training_is_not_hard(method):
     model, x = model_and_patches()
-    reduce_tokens(model, 0.6, (1, 2), method, generator=torch.Generator().manual_seed(0))
+    noise = {"generator": torch.Generator().manual_seed(0)} if method == "sampled" else {}
+    reduce_tokens(model, 0.6, (1, 2), **way(method), **noise)
     hard = model.eval()(x)
     assert (model.train()(x) - hard).abs().max() > 1e-3
 
@@ -134,7 +135,7 @@ def test_which_methods_give_the_scores_a_gradient(method, cls, monkeypatch):
     log_attention = reduction_module.log_attention
     monkeypatch.setattr(reduction_module, "log_attention", recorded)
     model, x = model_and_patches(cls=cls)
-    reduce_tokens(model.train(), 0.6, (1, 2), method)
+    reduce_tokens(model.train(), 0.6, (1, 2), **way(method))
     model(x).square().sum().backward()
     assert len(seen) == 2
     for scores in seen:
@@ -160,7 +161,7 @@ def test_gradients_by_differences(method, cls):
     """
     model, x = model_and_patches(batch=1, patches=7, cls=cls)
     model.double().train()
-    reduce_tokens(model, 0.6, (1, 2), method, temperature=0.7)
+    reduce_tokens(model, 0.6, (1, 2), **way(method), temperature=0.7)
     weight = model.blocks[1].attn.qkv.bias
 
     def loss(values):
@@ -180,6 +181,62 @@ def test_a_deep_copy_is_its_own():
     restore_tokens(model)
     assert torch.equal(other(x), expected)
     assert other.token_reduction.tokens_per_stage == (10, 5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("method", [*SELECTING, "merge", "gumbel"])
+def test_saved_whole_and_loaded(method, training, tmp_path):
+    """With its temperature, its hooks and its random numbers; what is loaded is its own, and is restored."""
+    model, x = model_and_patches()
+    noise = {"generator": torch.Generator().manual_seed(5)} if method in ("sampled", "gumbel") else {}
+    reduce_tokens(model.train(training), 0.5, (1, 2), **way(method), **noise, temperature=0.7)
+    before = model(x)
+    torch.save(model, tmp_path / "model.pt")
+    other = torch.load(tmp_path / "model.pt", weights_only=False)
+    expected = model(x)
+    assert torch.equal(other(x), expected)
+    assert other.token_reduction is not model.token_reduction
+    assert repr(other) == repr(model)
+    restore_tokens(model)
+    assert torch.equal(other.eval()(x), other(x))
+    restore_tokens(other)
+    assert torch.equal(other(x), model.eval()(x))
+    assert [type(module) for module in other.modules()] == [type(module) for module in model.modules()]
+    assert not torch.equal(before, other(x))
+
+
+@pytest.mark.parametrize(
+    ("depth", "places"),
+    [(1, (0,)), (2, (0, 1)), (3, (0, 1, 2)), (4, (1, 2, 3)), (12, (3, 6, 9)), (24, (6, 12, 18))],
+)
+def test_where_the_stages_are_unless_told(depth, places):
+    model, x = model_and_patches(depth=depth)
+    reduction = reduce_tokens(model.eval(), 0.9)
+    assert reduction.locations == places
+    assert model(x).shape == (3, 5)
+    assert len(reduction.kept) == len(places)
+
+
+def test_a_random_method_draws_from_its_generator():
+    model, x = model_and_patches()
+    results = []
+    for seed in (0, 0, 1):
+        generator = torch.Generator().manual_seed(seed)
+        reduce_tokens(model.train(), 0.5, (1,), mode="soft", method="gumbel", generator=generator)
+        results.append(model(x))
+        restore_tokens(model)
+    assert torch.equal(results[0], results[1])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_a_method_may_be_an_object():
+    model, x = model_and_patches()
+    results = []
+    for method in ("softsort", khot.relaxations.registry.get("softsort")):
+        reduce_tokens(model.train(), 0.5, (1,), mode="soft", method=method)
+        results.append(model(x))
+        restore_tokens(model)
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("patches", [1, 2, 3, 17, 50])
@@ -224,7 +281,7 @@ def test_tokens_are_drawn_with_their_inclusion_probabilities(design):
     model, x = model_and_patches(batch=1, patches=8)
     draws = 3000
     reduction = reduce_tokens(
-        model.train(), 0.4, (1,), "sampled", design=design, generator=torch.Generator().manual_seed(0)
+        model.train(), 0.4, (1,), mode="sampled", design=design, generator=torch.Generator().manual_seed(0)
     )
     scores = []
     log_attention = reduction_module.log_attention
@@ -247,7 +304,7 @@ def test_tokens_are_drawn_with_their_inclusion_probabilities(design):
 def test_any_estimator(name):
     model, x = model_and_patches()
     generator = torch.Generator().manual_seed(0)
-    reduction = reduce_tokens(model.train(), 0.5, (1, 2), "sampled", estimator=name, generator=generator)
+    reduction = reduce_tokens(model.train(), 0.5, (1, 2), mode="sampled", estimator=name, generator=generator)
     result = model(x)
     drawn = reduction.kept[0]
     assert all(len(set(row.tolist())) == 10 for row in drawn)
@@ -270,13 +327,13 @@ def test_padding_is_as_if_it_was_not_there(method, training, fuse):
     mask = torch.zeros(3, 20, dtype=torch.bool)
     mask[:, :14] = True
     settings = {"temperature": 1e-6 if method == "sampled" else 1.0, "fuse": fuse}
-    reduction = reduce_tokens(model, [8 / 20, 4 / 20], (1, 2), method, **settings)
+    reduction = reduce_tokens(model, [8 / 20, 4 / 20], (1, 2), **way(method), **settings)
     x[:, 14:] *= 100
     with reduction.padding(mask):
         got = model(x)
     assert all((kept < 14).all() for kept in reduction.kept)
     restore_tokens(model)
-    reduce_tokens(model, [8 / 14, 4 / 14], (1, 2), method, **settings)
+    reduce_tokens(model, [8 / 14, 4 / 14], (1, 2), **way(method), **settings)
     torch.testing.assert_close(got, model(x[:, :14]), atol=1e-5, rtol=1e-5)
 
 
@@ -287,7 +344,7 @@ def test_fewer_real_patches_than_places(method):
     mask = torch.zeros(3, 20, dtype=torch.bool)
     mask[:, :5] = True
     mask[0] = True
-    reduction = reduce_tokens(model, [10 / 20, 8 / 20], (1, 2), method)
+    reduction = reduce_tokens(model, [10 / 20, 8 / 20], (1, 2), **way(method))
     with reduction.padding(mask):
         got = model(x)
         got.sum().backward()
@@ -308,7 +365,7 @@ def test_fewer_real_patches_than_places(method):
 )
 def test_compiled(method, training):
     model, x = model_and_patches(depth=2)
-    reduction = reduce_tokens(model.train(training), 0.6, (0,), method)
+    reduction = reduce_tokens(model.train(training), 0.6, (0,), **way(method))
     expected, kept = model(x), reduction.kept
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), expected, atol=1e-5, rtol=1e-5)
@@ -319,7 +376,7 @@ def test_compiled(method, training):
 @pytest.mark.parametrize("method", ["straight_through", "merge"])
 def test_exported(method):
     model, x = model_and_patches()
-    reduction = reduce_tokens(model.eval(), 0.6, (1, 2), method)
+    reduction = reduce_tokens(model.eval(), 0.6, (1, 2), **way(method))
     expected, kept = model(x), reduction.kept
     exported = torch.export.export(model, (x,))
     assert all(torch.equal(a, b) for a, b in zip(reduction.kept, kept, strict=True))
@@ -328,7 +385,7 @@ def test_exported(method):
 
 def test_the_temperature_can_be_scheduled():
     model, x = model_and_patches()
-    reduction = reduce_tokens(model.train(), 0.6, (1,), "soft")
+    reduction = reduce_tokens(model.train(), 0.6, (1,), mode="soft")
     warm = model(x)
     scheduler = khot.schedules.TemperatureScheduler(model, khot.schedules.exponential(1.0, 1e-6, steps=1))
     scheduler.step()
@@ -342,7 +399,7 @@ def test_the_temperature_can_be_scheduled():
 @pytest.mark.parametrize("method", ["straight_through", "soft", "soft_rank", "merge"])
 def test_half_precision(dtype, method):
     model, x = model_and_patches()
-    reduce_tokens(model.to(dtype).train(), 0.6, (1, 2), method)
+    reduce_tokens(model.to(dtype).train(), 0.6, (1, 2), **way(method))
     result = model(x.to(dtype))
     result.sum().backward()
     assert result.dtype == dtype
@@ -353,7 +410,7 @@ def test_an_option_of_the_relaxation_is_read():
     model, x = model_and_patches()
     results = []
     for norm in ("l2", "kl"):
-        reduce_tokens(model.train(), 0.6, (1,), "soft_rank", temperature=3.0, regularization=norm)
+        reduce_tokens(model.train(), 0.6, (1,), **way("soft_rank"), temperature=3.0, regularization=norm)
         results.append(model(x))
         restore_tokens(model)
     assert (results[0] - results[1]).abs().max() > 1e-5
@@ -365,27 +422,57 @@ def test_an_option_of_the_relaxation_is_read():
         ({"keep_rate": 0.0}, ValueError, r"keep_rate must be in \(0, 1\], got 0.0"),
         ({"keep_rate": 1.5}, ValueError, r"keep_rate must be in \(0, 1\], got 1.5"),
         ({"keep_rate": math.nan}, ValueError, "keep_rate"),
+        ({"keep_rate": None}, TypeError, "keep_rate must be a number, or a sequence .* got None"),
+        ({"keep_rate": "0.5"}, TypeError, "keep_rate must be a number, or a sequence .* got '0.5'"),
+        ({"keep_rate": True}, TypeError, "keep_rate must be a number, or a sequence .* got True"),
+        ({"keep_rate": [0.5, None]}, TypeError, r"keep_rate must be a number, .* got \[0.5, None\]"),
         ({"keep_rate": [0.5]}, ValueError, "a number or one for each of 2 locations"),
+        ({"keep_rate": [0.5, 0.0]}, ValueError, r"keep_rate must be in \(0, 1\], got \[0.5, 0.0\]"),
         ({"locations": (1, 4)}, ValueError, r"locations must be in \[0, 3\], the depth is 4, got \(1, 4\)"),
         ({"locations": ()}, ValueError, "at least one"),
         ({"locations": (2, 1)}, ValueError, "increasing"),
-        ({"method": "best"}, ValueError, "unknown method 'best'; there are hard, .*merge, .*sigmoid"),
-        ({"relaxation": "best"}, ValueError, "unknown relaxation 'best'; there are .*sigmoid"),
-        ({"method": "sampled", "design": "best"}, ValueError, "reduce_tokens: .*unknown design 'best'"),
-        ({"method": "sampled", "estimator": "best"}, ValueError, "unknown estimator 'best'; known"),
-        ({"method": "sampled", "estimator": "score_function"}, ValueError, "must give a gradient through"),
+        ({"locations": (1.5,)}, TypeError, r"locations must be integers, got \(1.5,\)"),
+        ({"locations": (1, True)}, TypeError, r"locations must be integers, got \(1, True\)"),
+        ({"locations": 1}, TypeError, "locations must be a sequence of block numbers, got 1"),
+        ({"locations": "12"}, TypeError, "locations must be a sequence of block numbers, got '12'"),
+        ({"mode": "best"}, ValueError, "mode must be 'hard', .* or 'merge', got 'best'"),
+        ({"mode": "sigmoid"}, ValueError, "mode must be 'hard', .* or 'merge', got 'sigmoid'"),
+        ({"method": "best"}, ValueError, "unknown method 'best'; known methods: .*sigmoid"),
+        ({"method": "hard"}, ValueError, "unknown method 'hard'"),
+        (
+            {"mode": "hard", "method": "sigmoid"},
+            TypeError,
+            "method is for mode 'soft' and .* 'hard'",
+        ),
+        ({"mode": "soft", "design": "systematic"}, TypeError, "design is for mode 'sampled', got .* 'soft'"),
+        (
+            {"mode": "merge", "estimator": "simple"},
+            TypeError,
+            "estimator is for mode 'sampled', .*'merge'",
+        ),
+        ({"mode": "hard", "generator": torch.Generator()}, TypeError, "generator is for mode .* mode 'hard'"),
+        ({"generator": torch.Generator()}, TypeError, "generator is for a random method, 'sigmoid' is none"),
+        (
+            {"method": "gumbel", "generator": 3},
+            TypeError,
+            "generator must be a torch.Generator .* got 3",
+        ),
+        ({"mode": "sampled", "design": "best"}, ValueError, "unknown design 'best'"),
+        ({"mode": "sampled", "estimator": "best"}, ValueError, "unknown estimator 'best'; known"),
+        ({"mode": "sampled", "estimator": "score_function"}, ValueError, "must give a gradient through"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive"),
         ({"order": "size"}, ValueError, "order must be"),
-        ({"fuse": True, "method": "merge"}, ValueError, "fuse needs a method that drops tokens"),
+        ({"fuse": True, "mode": "merge"}, ValueError, "fuse needs a mode that drops tokens"),
         ({"base": 3}, TypeError, "has no option 'base'"),
-        ({"method": "hard", "base": 3}, TypeError, "has no option 'base'"),
-        ({"num_prefix_tokens": 0}, ValueError, "num_prefix_tokens must be at least 1, got 0"),
+        ({"mode": "hard", "base": 3}, TypeError, "mode 'hard' has no option 'base'"),
+        ({"num_prefix_tokens": 0}, ValueError, "num_prefix_tokens must be an integer, at least 1, got 0"),
+        ({"num_prefix_tokens": 1.5}, ValueError, "num_prefix_tokens must be an integer, .* got 1.5"),
     ],
 )
 def test_errors_come_before_anything_is_changed(change, kind, message):
     model, x = model_and_patches()
     expected = model(x)
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=f"^reduce_tokens: .*{message}"):
         reduce_tokens(model, **{"locations": (1, 2), **change})
     assert torch.equal(model(x), expected)
     assert not hasattr(model, "token_reduction")

@@ -141,7 +141,7 @@ def test_a_preset_takes_its_shape_from_the_data_and_a_file_is_held_to_its_own(tm
 def test_wrong_arguments_are_named(tmp_path):
     for arguments, message in (
         (["digit"], "'digit' is no file and no preset; presets are digits, mnist, imagenet-tiny"),
-        (["digits", "--model", "resnet"], "model must be one of topk_attention, topk_dynamic, vit"),
+        (["digits", "--model", "resnet"], "model must be 'topk_attention', 'topk_dynamic' or 'vit'"),
         (["digits", "--epochs", 0], "epochs must be an integer ≥ 1, got 0"),
         (["mnist", "--data-dir", tmp_path], f"{tmp_path}/mnist"),
         (["digits", "--method", "gumbel"], "method must have rows and no noise"),

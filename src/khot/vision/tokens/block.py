@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -13,7 +14,16 @@ from torch.utils.hooks import RemovableHandle
 from khot.kernels.availability import is_plain
 from khot.vision.tokens.reduction import Attention, TokenReduction
 
-__all__ = ["Architecture", "Place", "ReducedBlock", "agrees", "attention_with_bias", "patch", "unpatch"]
+__all__ = [
+    "Architecture",
+    "Place",
+    "ReducedBlock",
+    "agrees",
+    "attention_with_bias",
+    "has_parts",
+    "patch",
+    "unpatch",
+]
 
 
 @dataclass
@@ -46,6 +56,10 @@ class ReducedBlock(nn.Module):
     """
 
     token_place: Place
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Paths of the modules that it looks for in a block."""
+    plain_inputs: ClassVar[tuple[Any, ...]] = ()
+    """What a block must be given beside the tokens, when there is no mask."""
     returns_tuple: ClassVar[bool] = False
 
     def projections(self) -> dict[str, nn.Module]:
@@ -93,8 +107,14 @@ class ReducedBlock(nn.Module):
         x = reduction.finish(x, flow) if place.last else x
         return (x,) if self.returns_tuple else x
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """A copy, deep or on disk, is made of the two classes: nobody could find the one made of them."""
+        kind, own = type(self).__bases__
+        state: Any = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__  # Python 3.10
+        return _empty_block, (kind, own), state
+
     def _attention(self, place: Place, reduction: TokenReduction) -> Attention:
-        one_row = reduction.has_cls or reduction.method == "merge"  # which compares keys alone
+        one_row = reduction.has_cls or reduction.mode == "merge"  # which compares keys alone
         return self.queries_and_keys(place.captured, slice(0, 1) if one_row else slice(None))
 
 
@@ -132,10 +152,28 @@ def _valid(mask: Tensor | None) -> Tensor | None:
     return keys
 
 
+@functools.cache
+def _reduced_class(kind: type[ReducedBlock], own: type[nn.Module]) -> type[nn.Module]:
+    return cast("type[nn.Module]", type(f"TokenReduced{own.__name__}", (kind, own), {}))
+
+
+def _empty_block(kind: type[ReducedBlock], own: type[nn.Module]) -> nn.Module:
+    """A reduced block without anything in it yet."""
+    reduced = _reduced_class(kind, own)
+    return reduced.__new__(reduced)
+
+
+def has_parts(block: nn.Module, kind: type[ReducedBlock]) -> bool:
+    """Whether the block has all that ``kind`` looks for."""
+    try:
+        return all(block.get_submodule(path) is not None for path in kind.parts)  # pyright: ignore[reportUnnecessaryComparison]
+    except AttributeError:
+        return False
+
+
 def patch(block: nn.Module, kind: type[ReducedBlock], place: Place) -> None:
-    """Make it a reduced block, in place: its parameters and their names stay, and it can be deep-copied."""
-    own = type(block)
-    block.__class__ = cast("type[nn.Module]", type(f"TokenReduced{own.__name__}", (kind, own), {}))
+    """Make it a reduced block, in place: its parameters and their names stay, and it can be copied."""
+    block.__class__ = _reduced_class(kind, type(block))
     reduced = cast("ReducedBlock", block)
     reduced.token_place = place
     if place.stage is not None:
@@ -157,20 +195,23 @@ def agrees(block: nn.Module, kind: type[ReducedBlock], width: int) -> bool:
     weight = next(block.parameters())
     if weight.is_meta:
         return True
-    reduced = cast("ReducedBlock", block)
     x = torch.arange(5 * width, device=weight.device).sin().view(1, 5, width).to(weight.dtype)
-    modes = [(module, module.training) for module in block.modules()]
+    own_class, modes = type(block), [(module, module.training) for module in block.modules()]
     block.eval()
     try:
         with torch.no_grad():
-            own = first(block(x))
+            own = first(block(x, *kind.plain_inputs))
+            block.__class__ = _reduced_class(kind, own_class)  # for its parts; its forward is not called
+            reduced = cast("ReducedBlock", block)
+            half = weight.dtype in (torch.float16, torch.bfloat16)
+            tolerance = (5e-2 if half else 1e-4) * own.abs().max().item()
             for bias in (None, x.new_zeros(1, 5)):
-                y = x + kind.attended(reduced, x, bias, {})
-                y = y + kind.transformed(reduced, y)
-                half = weight.dtype in (torch.float16, torch.bfloat16)
-                if not torch.allclose(y, own, rtol=0, atol=(5e-2 if half else 1e-4) * own.abs().max().item()):
+                y = x + reduced.attended(x, bias, {})
+                y = y + reduced.transformed(y)
+                if not torch.allclose(y, own, rtol=0, atol=tolerance):
                     return False
     finally:
+        block.__class__ = own_class
         for module, training in modes:
             module.training = training
     return True

@@ -1,6 +1,8 @@
 """Vision transformers with the names of transformers.
 
-Since version 5: ``layers[i].attention.q_proj``; before: ``encoder.layer[i].attention.attention.query``.
+Of version 5: ViT and DeiT (``layers[i].attention.q_proj``), DINOv2 with and without registers
+(``encoder.layer[i].attention.q_proj``), CLIP and SigLIP (``encoder.layers[i].self_attn.q_proj``); of version
+4: ViT and DeiT (``encoder.layer[i].attention.attention.query``).
 """
 
 from __future__ import annotations
@@ -10,74 +12,149 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias
+from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias, has_parts
 from khot.vision.tokens.reduction import Attention
 
-__all__ = ["HuggingFaceBlock", "OldHuggingFaceBlock", "describe_huggingface"]
+__all__ = [
+    "ClipBlock",
+    "Dinov2Block",
+    "HuggingFaceBlock",
+    "OldHuggingFaceBlock",
+    "describe_huggingface",
+]
 
 
 def describe_huggingface(model: nn.Module) -> Architecture | None:
     """What the model is, or None if it has not these names."""
     base: Any = getattr(model, "base_model", model)
-    embeddings: Any = getattr(base, "embeddings", None)
-    new: Any = getattr(base, "layers", None)
-    old: Any = getattr(getattr(base, "encoder", None), "layer", None)
-    if embeddings is None or not hasattr(embeddings, "patch_embeddings"):
+    tower: Any = getattr(base, "vision_model", base)  # of a model of images and texts
+    layers = _layers(tower)
+    prefix = _prefix(getattr(tower, "embeddings", None))
+    if layers is None or prefix is None:
         return None
-    for layers, path, kind in (
-        (new, "attention.q_proj", HuggingFaceBlock),
-        (old, "attention.attention.query", OldHuggingFaceBlock),
-    ):
-        if isinstance(layers, nn.ModuleList) and len(layers) and _has(layers[0], path):
-            width: Any = layers[0].get_submodule(path).in_features
-            positions: Any = embeddings.position_embeddings
-            prefix = positions.shape[1] - embeddings.patch_embeddings.num_patches
-            return Architecture(list(layers), int(prefix), hasattr(embeddings, "cls_token"), int(width), kind)
+    for kind in (HuggingFaceBlock, Dinov2Block, ClipBlock, OldHuggingFaceBlock):
+        if all(has_parts(layer, kind) for layer in layers):
+            width: Any = layers[0].get_submodule(kind.queries).in_features
+            return Architecture(layers, prefix, prefix > 0, int(width), kind)
     return None
 
 
-def _has(layer: nn.Module, path: str) -> bool:
-    try:
-        return isinstance(layer.get_submodule(path), nn.Linear)
-    except AttributeError:
-        return False
+def _layers(tower: Any) -> list[nn.Module] | None:
+    encoder = getattr(tower, "encoder", tower)
+    for name in ("layers", "layer"):
+        found = getattr(encoder, name, None)
+        if isinstance(found, nn.ModuleList) and len(found):
+            return list(found)
+    return None
+
+
+def _prefix(embeddings: Any) -> int | None:
+    """How many tokens stand before the patches, CLS the first of them; None if these are no patches."""
+    patches = getattr(embeddings, "patch_embeddings", None)
+    if patches is not None:
+        positions = int(embeddings.position_embeddings.shape[1]) - int(patches.num_patches)
+        registers = getattr(embeddings, "register_tokens", None)  # which have no positions
+        return positions + (0 if registers is None else int(registers.shape[1]))
+    # A linear embedding is SigLIP 2's, whose pooling wants the mask of all patches.
+    if not isinstance(getattr(embeddings, "patch_embedding", None), nn.Conv2d):
+        return None
+    return int(embeddings.num_positions) - int(embeddings.num_patches)
 
 
 class HuggingFaceBlock(ReducedBlock):
-    """A layer of version 5 and newer, whose attention takes a mask."""
+    """A layer of ViT or DeiT since version 5, whose attention takes a mask."""
+
+    attention_name: ClassVar[str] = "attention"
+    queries: ClassVar[str] = "attention.q_proj"
+    parts: ClassVar[tuple[str, ...]] = (
+        *(queries, "attention.k_proj", "layernorm_before", "layernorm_after", "mlp", "dropout"),
+    )
 
     def projections(self) -> dict[str, nn.Module]:
         """Queries and keys have their own."""
+        attention: Any = self.get_submodule(self.attention_name)
+        return {"queries": attention.q_proj, "keys": attention.k_proj}
+
+    def normed(self, x: Tensor, number: int) -> Tensor:
+        """What goes into branch 1, of the attention, or 2, of the perceptron."""
         layer: Any = self
-        return {"queries": layer.attention.q_proj, "keys": layer.attention.k_proj}
+        return (layer.layernorm_before if number == 1 else layer.layernorm_after)(x)
+
+    def branched(self, x: Tensor, number: int) -> Tensor:
+        """What comes out of the branch, before it is added."""
+        layer: Any = self
+        return layer.dropout(x)
 
     def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
         """The bias is its mask."""
-        layer: Any = self
         mask = None if bias is None else bias.to(x.dtype)[:, None, None, :]
         others = {name: value for name, value in further.items() if name != "attention_mask"}
-        return layer.dropout(layer.attention(layer.layernorm_before(x), mask, **others)[0])
+        attention: Any = self.get_submodule(self.attention_name)
+        return self.branched(attention(self.normed(x, 1), attention_mask=mask, **others)[0], 1)
 
     def transformed(self, x: Tensor) -> Tensor:
         """The perceptron."""
         layer: Any = self
-        return layer.dropout(layer.mlp(layer.layernorm_after(x)))
+        return self.branched(layer.mlp(self.normed(x, 2)), 2)
 
     def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
         """As the projections gave them."""
-        attention: Any = self.attention
+        attention: Any = self.get_submodule(self.attention_name)
         size = int(attention.head_dim)
         queries, keys = _heads(captured["queries"][:, rows], size), _heads(captured["keys"], size)
-        return Attention(queries, keys, float(attention.scaling))
+        scale = attention.scaling if hasattr(attention, "scaling") else attention.scale
+        return Attention(queries, keys, float(scale))
 
     def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
         """Its argument is ``attention_mask``."""
         return further.get("attention_mask", inputs[0] if inputs else None)
 
 
-class OldHuggingFaceBlock(ReducedBlock):
-    """A layer of version 4, whose attention takes no mask."""
+class Dinov2Block(HuggingFaceBlock):
+    """A layer of DINOv2: layer scale, and stochastic depth."""
 
+    parts: ClassVar[tuple[str, ...]] = (
+        *("attention.q_proj", "attention.k_proj", "norm1", "norm2", "mlp"),
+        *("layer_scale1", "layer_scale2", "drop_path"),
+    )
+
+    def normed(self, x: Tensor, number: int) -> Tensor:
+        """Norms have numbers."""
+        layer: Any = self
+        return (layer.norm1 if number == 1 else layer.norm2)(x)
+
+    def branched(self, x: Tensor, number: int) -> Tensor:
+        """Scaled, and dropped at random in training."""
+        layer: Any = self
+        return layer.drop_path((layer.layer_scale1 if number == 1 else layer.layer_scale2)(x))
+
+
+class ClipBlock(HuggingFaceBlock):
+    """A layer of CLIP or SigLIP, which wants a mask, None or not."""
+
+    attention_name: ClassVar[str] = "self_attn"
+    queries: ClassVar[str] = "self_attn.q_proj"
+    parts: ClassVar[tuple[str, ...]] = (queries, "self_attn.k_proj", "layer_norm1", "layer_norm2", "mlp")
+    plain_inputs: ClassVar[tuple[Any, ...]] = (None,)
+
+    def normed(self, x: Tensor, number: int) -> Tensor:
+        """Norms have numbers."""
+        layer: Any = self
+        return (layer.layer_norm1 if number == 1 else layer.layer_norm2)(x)
+
+    def branched(self, x: Tensor, number: int) -> Tensor:
+        """As it is."""
+        return x
+
+
+class OldHuggingFaceBlock(ReducedBlock):
+    """A layer of ViT or DeiT of version 4, whose attention takes no mask."""
+
+    queries: ClassVar[str] = "attention.attention.query"
+    parts: ClassVar[tuple[str, ...]] = (
+        *(queries, "attention.attention.key", "attention.attention.value", "attention.output"),
+        *("layernorm_before", "layernorm_after", "intermediate", "output"),
+    )
     returns_tuple: ClassVar[bool] = True
 
     def projections(self) -> dict[str, nn.Module]:

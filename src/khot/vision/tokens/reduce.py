@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any, cast
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from khot.estimators import Estimator
 from khot.nn.sampled import SampledTopK
-from khot.relaxations import registry
-from khot.relaxations._arguments import check_temperature
+from khot.relaxations._arguments import check_choice, check_generator, check_temperature
 from khot.relaxations.facade import checked_options
 from khot.relaxations.hard import Order, check_order
+from khot.relaxations.registry import Relaxation, get
 from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
 from khot.vision.tokens.huggingface_naming import describe_huggingface
-from khot.vision.tokens.reduction import TokenReduction
+from khot.vision.tokens.reduction import Mode, TokenReduction
 from khot.vision.tokens.timm_naming import describe_timm
 
-__all__ = ["METHODS", "reduce_tokens", "restore_tokens"]
+__all__ = ["MODES", "reduce_tokens", "restore_tokens"]
 
-METHODS = ("hard", "straight_through", "soft", "sampled", "merge")
-"""Beside these, the name of a relaxation stands for ``"soft"`` with it."""
+MODES: tuple[Mode, ...] = ("hard", "soft", "straight_through", "sampled", "merge")
+_RELAXED = ("soft", "straight_through")
+_READ_BY: dict[str, tuple[str, ...]] = {
+    "method": _RELAXED,
+    "design": ("sampled",),
+    "estimator": ("sampled",),
+    "generator": (*_RELAXED, "sampled"),
+}
 
 
 def reduce_tokens(
     model: nn.Module,
     keep_rate: float | Sequence[float] = 0.7,
-    locations: Sequence[int] = (3, 6, 9),
-    method: str = "straight_through",
+    locations: Sequence[int] | None = None,
     *,
+    mode: Mode = "straight_through",
+    method: str | Relaxation | None = None,
     temperature: float = 1.0,
-    relaxation: str = "sigmoid",
     order: Order = "score",
     fuse: bool = False,
     design: str | None = None,
-    estimator: str | Estimator = "straight_through",
+    estimator: str | Estimator | None = None,
     generator: torch.Generator | None = None,
     num_prefix_tokens: int | None = None,
     **options: Any,
@@ -48,35 +55,40 @@ def reduce_tokens(
         s_i = \log \tfrac1H \textstyle\sum_h \mathrm{attention}_h(\mathrm{CLS}, i)
 
     In each block of ``locations``, between attention and perceptron, the k tokens with the largest scores go
-    on. The prefix (CLS, registers) always does. In ``eval()`` the selection is hard whatever the method is;
-    in ``train()`` the method decides how a gradient reaches the scores:
+    on. The prefix (CLS, registers) always does. In ``eval()`` the selection is hard whatever the mode is (but
+    ``"merge"``); in ``train()`` the mode decides how a gradient reaches the scores:
 
     - ``"hard"``: not at all;
-    - ``"straight_through"``: the same k tokens, each times 1 + y − stop(y), y the weights of ``relaxation``;
-    - ``"soft"``, a relaxation with weights alone (``"sigmoid"``): all tokens stay, and log y is added to the
+    - ``"straight_through"``: the same k tokens, and the gradient of the soft selection by ``method``;
+    - ``"soft"``, a method with weights alone (``"sigmoid"``): all tokens stay, and log y is added to the
       attention logits of their keys, so that a token of weight 0 is as if it was not there;
-    - ``"soft"``, a relaxation with rows (``"successive_halving"``, ``"soft_rank"``): k blends of the tokens;
+    - ``"soft"``, a method with rows (``"successive_halving"``, ``"softsort"``): k blends of the tokens;
     - ``"sampled"``: k tokens drawn by an estimator of :mod:`khot.estimators`, from any of its designs;
     - ``"merge"``: nothing is dropped, similar tokens are merged (also in ``eval()``).
 
+    The model can be copied and saved whole (``copy.deepcopy``, ``torch.save``), and its ``state_dict`` stays
+    what it was.
+
     Args:
-        model: a vision transformer with the names of timm (``blocks[i].attn.qkv``), or one of transformers.
-            Its gradient checkpointing must be off: a block alone cannot be done again.
+        model: a vision transformer with the names of timm (``blocks[i].attn.qkv``), or one of transformers:
+            ViT, DeiT, DINOv2, CLIP's or SigLIP's vision tower, alone or in a larger model. Its gradient
+            checkpointing must be off: a block alone cannot be done again.
         keep_rate: r in (0, 1]; stage s keeps the share r^s of the patches, rounded down, at least one. Or a
             share for each stage.
-        locations: the blocks of the stages, from 0, increasing.
-        method: as above, or the name of a relaxation, which stands for ``"soft"`` with it.
+        locations: the blocks of the stages, from 0, increasing; by default those after one, two and three
+            quarters of the depth, (3, 6, 9) of 12.
+        mode: as above.
+        method: for ``"straight_through"`` and ``"soft"``: the relaxation, by default ``"sigmoid"``.
         temperature: > 0, for scores in units of a logarithm of attention.
-        relaxation: for ``"straight_through"`` and ``"soft"``.
         order: the tokens kept, by falling ``"score"`` or by ``"position"``; merging has its own.
         fuse: append EViT's fused token, the sum of the tokens dropped weighted by their attention.
         design: for ``"sampled"``: what to draw from, if the estimator leaves the choice; see
             :func:`khot.sample`.
         estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or one with options, of
-            ``khot.estimators.get``.
-        generator: where the randomness of ``"sampled"`` comes from.
+            ``khot.estimators.get``; by default ``"straight_through"``.
+        generator: where the randomness of ``"sampled"``, or of a random method, comes from.
         num_prefix_tokens: how many tokens at the front are not patches, if the model does not say.
-        options: of the relaxation, or of the estimator.
+        options: of the method, or of the estimator.
 
     Returns:
         :class:`khot.vision.tokens.TokenReduction`, also as ``model.token_reduction``: after a forward pass
@@ -99,16 +111,22 @@ def reduce_tokens(
         raise ValueError(f"{name}: the model's tokens are reduced already; call restore_tokens(model) before")
     blocks, prefix, has_cls, width, kind = _described(name, model)
     rates, places = _stages(name, keep_rate, locations, len(blocks))
-    if method in registry.names():
-        method, relaxation = "soft", method
-    _check_method(name, method, relaxation, options, fuse)
-    drawing = _estimator(name, estimator, design, options) if method == "sampled" else None
+    check_choice(name, "mode", mode, MODES)
+    _check_read_by_mode(name, mode, method=method, design=design, estimator=estimator, generator=generator)
+    relaxation = get("sigmoid" if method is None else method, name)
+    options = _checked_options(name, mode, relaxation, generator, options)
+    drawing = None
+    if mode == "sampled":
+        drawing = _estimator(name, estimator or "straight_through", design, options)
+    if fuse and mode in ("soft", "merge"):
+        raise ValueError(f"{name}: fuse needs a mode that drops tokens, got mode {mode!r}")
     check_temperature(name, temperature)
     check_order(name, order)
     if num_prefix_tokens is not None:
-        if num_prefix_tokens < has_cls:
+        if not _is_whole(num_prefix_tokens) or num_prefix_tokens < has_cls:
             raise ValueError(
-                f"{name}: num_prefix_tokens must be at least {int(has_cls)}, got {num_prefix_tokens}"
+                f"{name}: num_prefix_tokens must be an integer, at least {int(has_cls)}, "
+                f"got {num_prefix_tokens!r}"
             )
         prefix = num_prefix_tokens
     if not all(agrees(block, kind, width) for block in blocks):
@@ -119,9 +137,9 @@ def reduce_tokens(
     reduction = TokenReduction(
         rates,
         places,
-        method,
+        mode,
+        method=relaxation.name if method is None or isinstance(method, str) else method,
         temperature=temperature,
-        relaxation=relaxation,
         options=options,
         order=order,
         fuse=fuse,
@@ -163,8 +181,8 @@ def _described(name: str, model: nn.Module) -> Architecture:
     if described is None:
         raise TypeError(
             f"{name}: {type(model).__name__} is no vision transformer with known names; looked for "
-            "blocks[i].norm1, attn.qkv, norm2 and mlp (timm), layers[i].attention.q_proj and "
-            "encoder.layer[i].attention.attention.query (transformers)"
+            "blocks[i].norm1, attn.qkv, norm2 and mlp (timm), and for ViT, DeiT, DINOv2, CLIP and SigLIP of "
+            "transformers"
         )
     flags = ("grad_checkpointing", "gradient_checkpointing")
     if any(getattr(module, flag, False) for module in model.modules() for flag in flags):
@@ -173,42 +191,72 @@ def _described(name: str, model: nn.Module) -> Architecture:
 
 
 def _stages(
-    name: str, keep_rate: float | Sequence[float], locations: Sequence[int], depth: int
+    name: str, keep_rate: float | Sequence[float], locations: Sequence[int] | None, depth: int
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """The rates and places of the stages."""
+    places = _places(name, locations, depth)
+    shares = list(keep_rate) if isinstance(keep_rate, Sequence) and not isinstance(keep_rate, str) else None
+    given: list[Any] = [keep_rate] if shares is None else shares
+    if any(isinstance(rate, bool) or not isinstance(rate, numbers.Real) for rate in given):
+        raise TypeError(
+            f"{name}: keep_rate must be a number, or a sequence of one for each location, got {keep_rate!r}"
+        )
+    if shares is not None and len(shares) != len(places):
+        raise ValueError(
+            f"{name}: keep_rate must be a number or one for each of {len(places)} locations, got {keep_rate}"
+        )
+    rates = [float(rate) for rate in given]
+    if any(not 0 < rate <= 1 for rate in rates):
+        raise ValueError(f"{name}: keep_rate must be in (0, 1], got {keep_rate}")
+    if shares is None:
+        rates = [rates[0] ** (stage + 1) for stage in range(len(places))]
+    return tuple(rates), places
+
+
+def _places(name: str, locations: Sequence[int] | None, depth: int) -> tuple[int, ...]:
+    if locations is None:
+        return tuple(sorted({quarter * depth // 4 for quarter in (1, 2, 3)}))
+    if not isinstance(locations, Iterable) or isinstance(locations, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: locations must be a sequence of block numbers, got {locations!r}")
     places = tuple(locations)
+    if not all(_is_whole(place) for place in places):
+        raise TypeError(f"{name}: locations must be integers, got {places}")
     if any(not 0 <= place < depth for place in places):
         raise ValueError(f"{name}: locations must be in [0, {depth - 1}], the depth is {depth}, got {places}")
     if not places or any(b <= a for a, b in itertools.pairwise(places)):
         raise ValueError(f"{name}: locations must be increasing, at least one, got {places}")
-    if isinstance(keep_rate, Sequence):
-        rates = tuple(float(rate) for rate in keep_rate)
-        if len(rates) != len(places):
-            raise ValueError(
-                f"{name}: keep_rate must be a number or one for each of {len(places)} locations, got {rates}"
-            )
-    else:
-        rates = tuple(float(keep_rate) ** (stage + 1) for stage in range(len(places)))
-    if any(not 0 < rate <= 1 for rate in rates):
-        raise ValueError(f"{name}: keep_rate must be in (0, 1], got {keep_rate}")
-    return rates, places
+    return tuple(int(place) for place in places)
 
 
-def _check_method(name: str, method: str, relaxation: str, options: dict[str, Any], fuse: bool) -> None:
-    if method not in METHODS:
-        known = ", ".join((*METHODS, *registry.names()))
-        raise ValueError(f"{name}: unknown method {method!r}; there are {known}")
-    if relaxation not in registry.names():
-        raise ValueError(
-            f"{name}: unknown relaxation {relaxation!r}; there are {', '.join(registry.names())}"
-        )
-    spec = registry.get(relaxation)
-    if method in ("soft", "straight_through"):
-        checked_options(name, spec, options, cast("Any", spec.matrix))
-    elif options and method != "sampled":
-        raise TypeError(f"{name}: method {method!r} has no option {next(iter(options))!r}; it has none")
-    if fuse and method in ("soft", "merge"):
-        raise ValueError(f"{name}: fuse needs a method that drops tokens, got method {method!r}")
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Integral)
+
+
+def _check_read_by_mode(name: str, mode: Mode, **given: object) -> None:
+    """Raise if something is given that this mode does not read."""
+    for argument, value in given.items():
+        if value is not None and mode not in _READ_BY[argument]:
+            modes = " and ".join(repr(reader) for reader in _READ_BY[argument])
+            raise TypeError(f"{name}: {argument} is for mode {modes}, got it with mode {mode!r}")
+
+
+def _checked_options(
+    name: str,
+    mode: Mode,
+    relaxation: Relaxation,
+    generator: torch.Generator | None,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    """The options, with the generator of a random relaxation; those of an estimator are checked by it."""
+    check_generator(name, generator)
+    if mode in _RELAXED:
+        checked_options(name, relaxation, options, relaxation.matrix)
+        if generator is not None and not relaxation.stochastic:
+            raise TypeError(f"{name}: generator is for a random method, {relaxation.name!r} is none")
+        return {**options, "generator": generator} if relaxation.stochastic else options
+    if options and mode != "sampled":
+        raise TypeError(f"{name}: mode {mode!r} has no option {next(iter(options))!r}; it has none")
+    return options
 
 
 def _estimator(

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,15 @@ from torch.nn.functional import pad
 from khot.estimators import Estimator
 from khot.relaxations import select, topk
 from khot.relaxations.hard import Order, gathered
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
 from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over
 from khot.vision.tokens.merging import merge
 from khot.vision.tokens.scores import log_attention, masked_out
 
-__all__ = ["Attention", "Flow", "TokenReduction"]
+__all__ = ["Attention", "Flow", "Mode", "TokenReduction"]
+
+Mode = Literal["hard", "soft", "straight_through", "sampled", "merge"]
 
 
 @dataclass
@@ -58,7 +60,8 @@ class TokenReduction(nn.Module):
         kept: after a forward pass, the indices (B, k) of the patches kept by each stage; −1 stands for a
             fused token or for padding. For ``"merge"``, the patches that others were merged into.
         tokens_per_stage: how many tokens each stage left, the prefix (CLS) not counted.
-        temperature: of the relaxation; may be changed while training, also by
+        mode: as given to :func:`khot.vision.reduce_tokens`, and ``method``.
+        temperature: of the method; may be changed while training, also by
             :class:`khot.schedules.TemperatureScheduler`.
         rates: the share of the patches that each stage keeps.
         locations: the blocks of the stages.
@@ -68,10 +71,10 @@ class TokenReduction(nn.Module):
         self,
         rates: tuple[float, ...],
         locations: tuple[int, ...],
-        method: str,
+        mode: Mode,
         *,
+        method: str | Relaxation,
         temperature: float,
-        relaxation: str,
         options: dict[str, Any],
         order: Order,
         fuse: bool,
@@ -83,9 +86,9 @@ class TokenReduction(nn.Module):
         super().__init__()
         self.rates = rates
         self.locations = locations
+        self.mode: Mode = mode
         self.method = method
         self.temperature = temperature
-        self.relaxation = relaxation
         self.options = options
         self.order: Order = order
         self.fuse = fuse
@@ -101,7 +104,7 @@ class TokenReduction(nn.Module):
     def extra_repr(self) -> str:
         """Show the settings."""
         rates = ", ".join(f"{rate:g}" for rate in self.rates)
-        return f"method={self.method!r}, rates=({rates}), locations={self.locations}"
+        return f"mode={self.mode!r}, rates=({rates}), locations={self.locations}"
 
     @contextlib.contextmanager
     def padding(self, mask: Tensor) -> Generator[None]:
@@ -156,7 +159,7 @@ class TokenReduction(nn.Module):
         k = self.count(stage, flow.patches)
         prefix, tokens = x[:, : self.num_prefix_tokens], x[:, self.num_prefix_tokens :]
         flow.masked_by_model = False
-        if self.method == "merge":
+        if self.mode == "merge":
             tokens = self._merged(tokens, k, flow, attention)
         else:
             bias = self.key_bias(flow, torch.promote_types(x.dtype, torch.float32))
@@ -173,7 +176,7 @@ class TokenReduction(nn.Module):
 
     def finish(self, x: Tensor, flow: Flow) -> Tensor:
         """After the last block: a soft selection leaves as many tokens as a hard one; all is recorded."""
-        if flow.log_bias is not None and self.method == "soft" and flow.kept:
+        if flow.log_bias is not None and self.mode == "soft" and flow.kept:
             p = self.num_prefix_tokens
             indices = flow.kept[-1]
             weights = flow.log_bias.exp().gather(1, indices.clamp_min(0)).unsqueeze(-1).to(x.dtype)
@@ -190,7 +193,7 @@ class TokenReduction(nn.Module):
     @property
     def keeps_all_while_training(self) -> bool:
         """Whether it selects by weights alone: then all tokens stay, with their weights in the attention."""
-        return self.method == "soft" and get(self.relaxation).matrix is None
+        return self.mode == "soft" and get(self.method).matrix is None
 
     def _kept(self, tokens: Tensor, scores: Tensor, k: int, flow: Flow) -> Tensor:
         chosen, indices = self._select(tokens, scores, k)
@@ -206,17 +209,17 @@ class TokenReduction(nn.Module):
         return chosen
 
     def _select(self, tokens: Tensor, scores: Tensor, k: int) -> Kept:
-        if not self.training or self.method == "hard":
+        if not self.training or self.mode == "hard":
             return kept_hard(tokens, scores, k, self.order)
-        if self.method == "sampled":
+        if self.mode == "sampled":
             return kept_sample(tokens, scores / self.temperature, k, self.order, self._draw)
         chosen = select(
             tokens,
             scores,
             k,
-            self.relaxation,
+            self.method,
             temperature=self.temperature,
-            hard=self.method != "soft",
+            hard=self.mode != "soft",
             order=self.order,
             **self.options,
         )
@@ -228,7 +231,7 @@ class TokenReduction(nn.Module):
 
     def _weigh(self, scores: Tensor, k: int, flow: Flow) -> None:
         """Keep all tokens, with log-weights that add up from stage to stage."""
-        weights = topk(scores, k, self.relaxation, temperature=self.temperature, **self.options)
+        weights = topk(scores, k, self.method, temperature=self.temperature, **self.options)
         logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
         flow.log_bias = logarithms if flow.log_bias is None else flow.log_bias + logarithms
         flow.kept += (kept_hard(scores.unsqueeze(-1), scores, k, self.order).indices,)
