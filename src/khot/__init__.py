@@ -38,7 +38,7 @@ Sampling
 Modules and packages
     khot.nn                 one thin ``torch.nn.Module`` per operator
     khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
-    khot.metrics            how good a soft selection is, against the exact one
+    khot.metrics            how good a soft selection is, against the exact one, and how good a ranking
     khot.schedules          temperatures that fall while training
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer

@@ -1,54 +1,68 @@
 """Which temperature makes weights as sharp as wanted: for comparisons at matched sharpness.
 
-Two measures, each averaged over rows, both from 0 to 1 and monotone in the temperature:
+Sharpness is one of two of :mod:`khot.metrics`, averaged over rows; both go from 0 to 1 and are monotone in
+the temperature:
 
-    entropy    Σ H(yᵢ) / (n H(k/n)), H the binary entropy: 1 if all weights are equal, 0 if they are hard
-    mass       Σ yᵢ over the k largest scores, divided by k: k/n if all weights are equal, 1 if they are hard
+    entropy           relative to that of equal weights: 1 if all are equal, 0 if they are hard
+    weight_on_topk    the share of the budget on the k largest: k/n if all are equal, 1 if they are hard
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, check_budget, compute_dtype, per_row, position
-from khot.relaxations._special import xlog1py, xlogy
-from khot.relaxations.facade import topk
-from khot.relaxations.hard import hard_topk
+from khot import metrics
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    check_budget,
+    check_generator,
+    directed,
+    position,
+)
+from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 
-__all__ = ["calibrate_temperature", "sharpness"]
+__all__ = ["calibrate_temperature"]
 
-Measure = Literal["entropy", "mass"]
+_NAME = "calibrate_temperature"
+_STEPS = 50
+_LOG_RANGE = math.log(1e8)
 
 
 def calibrate_temperature(
     scores: Tensor,
     k: Number | Tensor,
-    target: float,
-    measure: Measure = "entropy",
     *,
     method: str | Relaxation = "sigmoid",
+    entropy: float | None = None,
+    weight_on_topk: float | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
     **options: Any,
 ) -> float:
     r"""The temperature at which the weights of ``scores`` are, on average, as sharp as wanted.
 
-    Found by bisection in :math:`\log \tau`, between 1e-8 and 1e8 times the standard deviation of the scores.
+    Found by bisection in :math:`\log \tau`, between 1e-8 and 1e8 times the standard deviation of the scores
+    within their rows.
 
     Args:
         scores: any floating shape; a batch that is typical of the data.
-        k: budget, an integer (for ``"mass"``) or any number, or a tensor like in :func:`khot.topk`.
-        target: the mean value wanted: between 0 and 1, for ``"mass"`` between k/n and 1.
-        measure: ``"entropy"``, the mean binary entropy of the weights relative to that of equal weights, or
-            ``"mass"``, the share of the weight that lies on the k largest scores.
-        method: the relaxation; not a random one, whose sharpness differs from call to call.
+        k: budget, an integer (for ``weight_on_topk``) or any number, or a tensor like in :func:`khot.topk`.
+        method: the relaxation. A random one needs ``generator=``: every temperature is tried with the same
+            noise, and the generator is left as it was. Its weights are as sharp as wanted with this noise,
+            and near to it with another.
+        entropy: the mean of :func:`khot.metrics.entropy`, normalised, that is wanted: between 0 and 1.
+        weight_on_topk: or the mean of :func:`khot.metrics.weight_on_topk`: between k/n and 1.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
+        largest: False selects the smallest scores.
         options: of the method.
 
     Returns:
@@ -59,68 +73,97 @@ def calibrate_temperature(
 
     Example:
         >>> x = torch.tensor([[3.0, 1.0, 2.0, 0.0]])
-        >>> tau = calibrate_temperature(x, 2, 0.9, "mass")
+        >>> tau = calibrate_temperature(x, 2, weight_on_topk=0.9)
         >>> y = topk(x, 2, temperature=tau)
         >>> round(float(y[0, 0] + y[0, 2]), 3)
         1.8
     """
-    if measure not in ("entropy", "mass"):
-        raise ValueError(f"calibrate_temperature: measure must be 'entropy' or 'mass', got {measure!r}")
-    if not 0 < target < 1:
-        raise ValueError(f"calibrate_temperature: target must be between 0 and 1, got {target}")
-    spec = method if isinstance(method, Relaxation) else get(method)
-    if spec.stochastic:
-        raise ValueError(f"calibrate_temperature: method must not be random, got {spec.name!r}")
-    last = position("calibrate_temperature", scores, dim)
-    check_budget("calibrate_temperature", scores, k, last, integer=measure == "mass")
-    scores = scores.detach().to(torch.float64)
+    target, wanted = _checked_target(entropy, weight_on_topk)
+    spec = get(method, _NAME)
+    checked_options(_NAME, spec, options)
+    last = position(_NAME, scores, dim)
+    check_budget(_NAME, scores, k, last, integer=target == "weight_on_topk")
+    rows = allowed_scores(_NAME, directed(scores, largest).detach().to(torch.float64), mask)
+    allowed = rows != -math.inf
+    weights = _repeatable(spec, options)
 
-    def at(temperature: float) -> float:
-        y = topk(scores, k, spec, temperature=temperature, dim=dim, mask=mask, **options)
-        return sharpness(y, scores, k, measure, dim=dim, mask=mask)
+    def at(log_temperature: float) -> float:
+        y = weights(rows, k, temperature=math.exp(log_temperature), dim=last)
+        if target == "entropy":
+            return float(metrics.entropy(y, dim=last, mask=allowed, normalized=True).mean())
+        return float(metrics.weight_on_topk(y, rows, k, dim=last).mean())
 
-    finite = scores[scores.isfinite() if mask is None else scores.isfinite() & mask]
-    scale = float(finite.std()) if finite.numel() > 1 else 1.0
-    scale = scale if scale > 0 else 1.0
-    low, high = math.log(scale) - 18.4, math.log(scale) + 18.4
-    ends = at(math.exp(low)), at(math.exp(high))
-    if not min(ends) <= target <= max(ends):
+    centre = math.log(_spread(rows, last))
+    low, high = centre - _LOG_RANGE, centre + _LOG_RANGE
+    ends = at(low), at(high)
+    if not min(ends) <= wanted <= max(ends):
         raise ValueError(
-            f"calibrate_temperature: {measure} = {target} cannot be reached; "
-            f"these scores give {min(ends):.4g} to {max(ends):.4g}"
+            f"{_NAME}: {target} = {wanted} cannot be reached; "
+            f"method {spec.name!r} gives these scores {min(ends):.4g} to {max(ends):.4g}"
         )
     rising = ends[1] > ends[0]
-    for _ in range(50):
+    for _ in range(_STEPS):
         middle = (low + high) / 2
-        if (at(math.exp(middle)) < target) == rising:
+        if (at(middle) < wanted) == rising:
             low = middle
         else:
             high = middle
     return math.exp((low + high) / 2)
 
 
-def sharpness(
-    y: Tensor,
-    scores: Tensor,
-    k: Number | Tensor,
-    measure: Measure = "entropy",
-    *,
-    dim: int = -1,
-    mask: Tensor | None = None,
-) -> float:
-    """How sharp the weights ``y`` of ``scores`` are, by a measure of this module: mean over rows."""
-    y = y.detach().to(compute_dtype(y))
-    last = dim % y.dim()
-    budget = per_row("sharpness", "k", y, k, last).movedim(-1, last)
-    if measure == "mass":
-        on_top = (y * hard_topk(scores, k, dim=dim, mask=mask)).sum(dim, keepdim=True)
-        return float((on_top / budget.clamp_min(torch.finfo(y.dtype).tiny)).mean())
-    n = torch.full_like(y, y.shape[dim]) if mask is None else mask.expand(y.shape).sum(dim, keepdim=True)
-    share = (budget / n).clamp(0, 1)
-    equal = (n * _binary_entropy(share)).mean(dim, keepdim=True)
-    ours = _binary_entropy(y.clamp(0, 1)).sum(dim, keepdim=True)
-    return float((ours / equal.clamp_min(torch.finfo(y.dtype).tiny)).mean())
+def _checked_target(entropy: float | None, weight_on_topk: float | None) -> tuple[str, float]:
+    """The one that is given, and its value."""
+    targets = {"entropy": entropy, "weight_on_topk": weight_on_topk}
+    given = {name: value for name, value in targets.items() if value is not None}
+    if len(given) != 1:
+        got = "both" if given else "neither"
+        raise TypeError(f"{_NAME}: exactly one of entropy= and weight_on_topk= must be given, got {got}")
+    ((name, value),) = given.items()
+    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{_NAME}: {name} must be a number, got {value!r}")
+    if not 0 < value < 1:
+        raise ValueError(f"{_NAME}: {name} must be between 0 and 1, got {value}")
+    return name, float(value)
 
 
-def _binary_entropy(p: Tensor) -> Tensor:
-    return -(xlogy(p, p) + xlog1py(1 - p, -p))
+def _repeatable(spec: Relaxation, options: dict[str, Any]) -> Callable[..., Tensor]:
+    """The weights of the method; of a random one with the same noise whenever it is called."""
+
+    def weights(scores: Tensor, k: Number | Tensor, **settings: Any) -> Tensor:
+        return topk(scores, k, spec, **settings, **options)
+
+    if not spec.stochastic:
+        return weights
+    generator: torch.Generator | None = options.get("generator")
+    check_generator(_NAME, generator)
+    if generator is None:
+        raise ValueError(
+            f"{_NAME}: method {spec.name!r} is random: it needs generator=torch.Generator().manual_seed(…), "
+            "or its sharpness differs from call to call"
+        )
+    state = generator.get_state()
+
+    def with_the_same_noise(scores: Tensor, k: Number | Tensor, **settings: Any) -> Tensor:
+        try:
+            return weights(scores, k, **settings)
+        finally:
+            generator.set_state(state)
+
+    return with_the_same_noise
+
+
+def _spread(rows: Tensor, dim: int) -> float:
+    """The standard deviation of the finite scores within their rows."""
+    finite = rows.isfinite()
+    count = finite.sum(dim, keepdim=True)
+    values = torch.where(finite, rows, 0)
+    centred = torch.where(finite, values - values.sum(dim, keepdim=True) / count.clamp_min(1), 0)
+    size = float(centred.abs().amax()) if centred.numel() else 0.0
+    lowest, highest = (torch.where(finite, rows, sign * math.inf) for sign in (1, -1))
+    if size == 0 or not bool((highest.amax(dim) > lowest.amin(dim)).any()):
+        raise ValueError(
+            f"{_NAME}: scores must differ within a row: equal ones get equal weights at every temperature; "
+            "pass a batch whose scores vary, such as a model's on real data"
+        )
+    # By way of the largest, whose square may overflow.
+    return size * math.sqrt(float((centred / size).square().sum()) / float(count.sum()))

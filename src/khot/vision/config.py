@@ -85,10 +85,7 @@ class NetworkConfig:
             raise ValueError(f"NetworkConfig: heads must divide {split}, got {self.heads}")
         if self.model != "vit" and self.k > self.tokens:
             raise ValueError(f"NetworkConfig: k must be at most the {self.tokens} patches, got {self.k}")
-        try:
-            spec = get(self.method)
-        except ValueError as error:
-            raise ValueError(f"NetworkConfig: method: {error}") from error
+        spec = get(self.method, "NetworkConfig")
         if not has_rows(spec) or spec.stochastic:
             raise ValueError(f"NetworkConfig: method must have rows and no noise, {self.method!r} has not")
         if self.hidden < 1:

@@ -24,7 +24,7 @@ from khot.vision import NetworkConfig, from_config, preset, preset_names
         ({"dropout": "0"}, r"dropout must be a number in \[0, 1\), got '0'"),
         ({"temperature": 0}, "temperature must be a number > 0, got 0"),
         ({"mlp_ratio": float("nan")}, "mlp_ratio must be a number > 0, got nan"),
-        ({"method": "softrnak"}, "method: unknown method 'softrnak'"),
+        ({"method": "softrnak"}, "unknown method 'softrnak'; known methods: "),
         ({"method": "gumbel"}, "method must have rows and no noise, 'gumbel' has not"),
         ({"model": "topk_dynamic", "mlp_ratio": 0.5}, "mlp_ratio is too small for the dynamic model"),
     ],

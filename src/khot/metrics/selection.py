@@ -1,6 +1,6 @@
 """How good a soft selection is, measured against the exact one.
 
-recall_at_k       the share of the true top k that is among the k largest weights
+topk_overlap      the share of the true top k that is among the k largest weights
 weight_on_topk    the share of the budget that lies on the true top k
 entropy           how undecided k-hot weights are
 nccs              how near k approximate vectors come to the k true ones
@@ -25,20 +25,21 @@ from khot.relaxations._arguments import (
 )
 from khot.relaxations.hard import hard_topk
 
-__all__ = ["entropy", "nccs", "recall_at_k", "weight_on_topk"]
+__all__ = ["entropy", "nccs", "topk_overlap", "weight_on_topk"]
 
 _BLOCK = 2**22
 """So many cosines are in memory at once."""
 
 
-def recall_at_k(
-    weights: Tensor, scores: Tensor, k: int | Tensor, dim: int = -1, mask: Tensor | None = None
+def topk_overlap(
+    weights: Tensor, scores: Tensor, k: int | Tensor, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
     r"""The share of the true top k of ``scores`` that is among the k largest of ``weights``.
 
     .. math:: \frac{|\operatorname{top}_k(w) \cap \operatorname{top}_k(x)|}{\min(k, m)}
 
-    with m the number of allowed entries. A row with nothing to select (k or m is 0) gives 1.
+    with m the number of allowed entries. A row with nothing to select (k or m is 0) gives 1. Where what is
+    relevant is given, and not by a score's rank, :func:`khot.metrics.recall_at_k` is meant.
 
     Args:
         weights: what the approximation gives to each entry: k-hot weights, or its own scores.
@@ -52,19 +53,17 @@ def recall_at_k(
 
     Example:
         >>> weights, scores = torch.tensor([0.9, 0.2, 0.8, 0.1]), torch.tensor([4.0, 3.0, 2.0, 1.0])
-        >>> recall_at_k(weights, scores, 2).item()
+        >>> topk_overlap(weights, scores, 2).item()
         0.5
-
-    Reference: Manning, Raghavan & Schütze (2008), Introduction to Information Retrieval.
     """
-    last, true, size = _true_topk("recall_at_k", weights, scores, k, dim, mask)
-    allowed = allowed_scores("recall_at_k", scores, mask) != -math.inf
+    last, true, size = _true_topk("topk_overlap", weights, scores, k, dim, mask)
+    allowed = allowed_scores("topk_overlap", scores, mask) != -math.inf
     found = hard_topk(weights.detach(), k, dim=last, mask=allowed).to(true.dtype) * true
     return _share(found.sum(last), size, weights.dtype)
 
 
 def weight_on_topk(
-    weights: Tensor, scores: Tensor, k: int | Tensor, dim: int = -1, mask: Tensor | None = None
+    weights: Tensor, scores: Tensor, k: int | Tensor, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
     r"""The share of the budget that k-hot ``weights`` put on the true top k of ``scores``.
 
@@ -93,7 +92,9 @@ def weight_on_topk(
     return _share(on_true.sum(last), size, weights.dtype)
 
 
-def entropy(weights: Tensor, dim: int = -1, normalized: bool = False) -> Tensor:
+def entropy(
+    weights: Tensor, *, dim: int = -1, mask: Tensor | None = None, normalized: bool = False
+) -> Tensor:
     r"""How undecided k-hot weights are: the sum of their binary entropies, in nats.
 
     .. math:: \sum_i h(w_i), \qquad h(p) = -p \log p - (1 - p) \log(1 - p)
@@ -104,6 +105,7 @@ def entropy(weights: Tensor, dim: int = -1, normalized: bool = False) -> Tensor:
     Args:
         weights: k-hot weights, any floating shape.
         dim: the dimension over which to sum.
+        mask: boolean, broadcastable to ``weights``; False takes no part and is not among the n.
         normalized: divide by the largest value, with k the sum of the clamped weights: from 0 (hard) to 1
             (uniform). Where that is 0, the result is 0.
 
@@ -116,11 +118,16 @@ def entropy(weights: Tensor, dim: int = -1, normalized: bool = False) -> Tensor:
         >>> entropy(torch.full((4,), 0.25), normalized=True).item()
         1.0
     """
-    last = position("entropy", weights, dim)
+    last = position("entropy", weights, dim, "weights")
     y = weights.to(compute_dtype(weights)).clamp(0, 1)
+    count = torch.full((), y.shape[last], dtype=y.dtype, device=y.device)
+    if mask is not None:
+        check_mask("entropy", weights, mask)
+        y = torch.where(mask, y, 0)
+        count = mask.expand(y.shape).sum(last).to(y.dtype)
     total = _binary_entropy(y).sum(last)
-    if normalized and y.shape[last]:
-        most = y.shape[last] * _binary_entropy(y.mean(last))
+    if normalized:
+        most = count * _binary_entropy(y.sum(last) / count.clamp_min(1))
         total = torch.where(most > 0, total / torch.where(most > 0, most, 1), 0)
     return total.to(weights.dtype)
 

@@ -1,4 +1,4 @@
-"""khot.metrics against counting, scipy's entropies and a loop over cosines."""
+"""Metrics of a soft selection against counting, scipy's entropies and a loop over cosines."""
 
 import math
 
@@ -10,6 +10,7 @@ from scipy.stats import entropy as scipy_entropy
 
 import khot
 from khot import metrics
+from khot.metrics import selection
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -17,20 +18,20 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_recall_by_sets(k):
+def test_overlap_by_sets(k):
     weights, scores = numbers(30, 8), numbers(30, 8, seed=1)
     expected = [
         len(set(np.argsort(-w)[:k]) & set(np.argsort(-s)[:k])) / k
         for w, s in zip(weights.numpy(), scores.numpy(), strict=True)
     ]
-    np.testing.assert_allclose(metrics.recall_at_k(weights, scores, k).numpy(), expected)
+    np.testing.assert_allclose(metrics.topk_overlap(weights, scores, k).numpy(), expected)
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "sparse"])
-def test_weights_of_the_same_scores_recall_everything(method):
+def test_weights_of_the_same_scores_overlap_entirely(method):
     scores = numbers(30, 12)
     weights = khot.topk(scores, 4, method, temperature=0.3)
-    assert (metrics.recall_at_k(weights, scores, 4) == 1).all()
+    assert (metrics.topk_overlap(weights, scores, 4) == 1).all()
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
@@ -55,7 +56,7 @@ def test_weight_on_topk_has_the_gradient_of_a_mean():
     assert grad.tolist() == [0, 0.5, 0, 0.5, 0, 0]
 
 
-@pytest.mark.parametrize("metric", [metrics.recall_at_k, metrics.weight_on_topk])
+@pytest.mark.parametrize("metric", [metrics.topk_overlap, metrics.weight_on_topk])
 def test_masks_and_minus_infinity_exclude(metric):
     weights, scores, mask = numbers(9, 8), numbers(9, 8, seed=1), numbers(9, 8, seed=2) < 0.5
     mask[0] = False
@@ -69,7 +70,7 @@ def test_masks_and_minus_infinity_exclude(metric):
         torch.testing.assert_close(result[row], metric(w, s, min(3, len(w))))
 
 
-@pytest.mark.parametrize("metric", [metrics.recall_at_k, metrics.weight_on_topk])
+@pytest.mark.parametrize("metric", [metrics.topk_overlap, metrics.weight_on_topk])
 def test_shapes_and_types(metric):
     weights, scores = numbers(3, 5, 2), numbers(3, 5, 2, seed=1)
     result = metric(weights, scores, 2, dim=1)
@@ -82,7 +83,7 @@ def test_shapes_and_types(metric):
     assert metric(torch.zeros(0, 4), torch.zeros(0, 4), 2).shape == (0,)
 
 
-@pytest.mark.parametrize("metric", [metrics.recall_at_k, metrics.weight_on_topk])
+@pytest.mark.parametrize("metric", [metrics.topk_overlap, metrics.weight_on_topk])
 def test_bad_arguments_are_named(metric):
     name = metric.__name__
     with pytest.raises(ValueError, match=rf"{name}: weights must be .* \(4,\), got .*\(3,\)"):
@@ -144,7 +145,7 @@ def nearest_cosines(true: np.ndarray, approx: np.ndarray) -> float:
 
 @pytest.mark.parametrize("block", [1, 7, 2**22])
 def test_nccs_is_the_mean_of_the_nearest_cosines(block, monkeypatch):
-    monkeypatch.setattr(metrics, "_BLOCK", block)
+    monkeypatch.setattr(selection, "_BLOCK", block)
     true, approx = numbers(2, 3, 5, 4), numbers(2, 3, 6, 4, seed=1)
     true[0, 0, 1] = 0
     approx[1, 1, 2] = 0

@@ -1,0 +1,56 @@
+"""How relevant each entry of a ranking is: checked, and as gains."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.availability import is_plain
+from khot.relaxations._arguments import check_choice
+
+__all__ = ["Gain", "check_gain", "check_relevance", "relative_gains"]
+
+Gain = Literal["exponential", "linear"]
+
+
+def check_gain(name: str, gain: str) -> None:
+    """Raise unless it is one of the two."""
+    check_choice(name, "gain", gain, ("exponential", "linear"))
+
+
+def check_relevance(name: str, relevance: Tensor, *, binary: bool = False) -> None:
+    """Raise unless it is finite and not negative, or with ``binary`` 0 or 1, where a mask has left it."""
+    if relevance.dtype == torch.bool or not is_plain(relevance):
+        return
+    low, high = relevance.aminmax()
+    if not (low >= 0 and high < math.inf):
+        raise ValueError(
+            f"{name}: relevance must be finite and not negative, "
+            f"got values in [{low.item():g}, {high.item():g}]"
+        )
+    if binary:
+        other = relevance[(relevance != 0) & (relevance != 1)]
+        if other.numel():
+            raise ValueError(
+                f"{name}: relevance must be binary, False or True or 0 or 1, got {other[0].item():g}; "
+                "of grades take those that count as relevant, such as relevance > 0"
+            )
+
+
+def relative_gains(relevance: Tensor, gain: Gain) -> Tensor:
+    """Gains along the last dimension in units of the row's largest, which cancel in DCG/IDCG.
+
+    ``"linear"`` is the relevance itself, ``"exponential"`` is 2^relevance − 1, which could overflow.
+    """
+    if relevance.shape[-1] == 0:
+        return relevance
+    largest = relevance.amax(-1, keepdim=True)
+    top = torch.where(largest > 0, largest, 1)
+    if gain == "linear":
+        return relevance / top
+    # (2^v − 1)/(2^m − 1) = 2^(v − m) (1 − 2^−v)/(1 − 2^−m)
+    shares = torch.expm1(-math.log(2) * relevance) / torch.expm1(-math.log(2) * top)
+    return torch.exp2(relevance - top) * shares
