@@ -66,6 +66,8 @@ class RelaxedLayer(SelectingLayer):
             self.kappa = nn.Parameter(torch.tensor(logit, dtype=torch.float32))
         if calibrate is not None:
             check_calibrate(name, relaxation, calibrate)
+            if isinstance(self._k, float) and not learn_k:
+                raise ValueError(f"{name}: k must be an integer with calibrate, got {k}")
             self._settled = False
         self._check_options()
 
