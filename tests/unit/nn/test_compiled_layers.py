@@ -22,20 +22,19 @@ def counted(module, backend="eager"):
     ("make", "backend"),
     [
         (lambda: SigmoidTopK(2), "aot_eager"),
-        (lambda: SigmoidTopK(2.5), "eager"),
-        (lambda: SigmoidTopK(2, hard=True, learn_k=True, k_max=5), "aot_eager"),
+        (lambda: SigmoidTopK(2.5, learn_k=True, k_max=5), "eager"),
         (lambda: SparseTopK(2, norm=1.5), "eager"),
         (lambda: GumbelTopK(2), "eager"),
         (lambda: PairwiseTopK(2, window=0.5, largest=False), "eager"),
-        (lambda: TopK(9, "softsort", at_most=True, eval_mode="hard"), "eager"),
+        (lambda: TopK(2, "softsort", at_most=True, eval_mode="hard"), "eager"),
     ],
 )
 def test_a_schedule_compiles_once(make, backend):
     layer = make()
     compiled, counter = counted(layer, backend)
-    scheduler = TemperatureScheduler(compiled, exponential(1.0, 0.01, steps=5))
+    scheduler = TemperatureScheduler(compiled, exponential(1.0, 0.01, steps=2))
     seen = []
-    for _ in range(6):
+    for _ in range(3):
         scores = X.clone().requires_grad_()
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -44,16 +43,16 @@ def test_a_schedule_compiles_once(make, backend):
             torch.manual_seed(0)
             torch.testing.assert_close(y, layer(scores), rtol=1e-4, atol=1e-5)
         (y * X).sum().backward()
-        assert scores.grad.any()
-        seen.append(y.detach())
+        seen.append((y.detach(), scores.grad))
         scheduler.step()
     assert counter.frame_count == 1
-    assert layer.hard or layer.k == 9 or not torch.allclose(seen[0], seen[-1], atol=1e-3)
+    assert seen[0][1].any()
+    assert not torch.allclose(seen[0][0], seen[-1][0], atol=1e-3)
 
 
 def test_a_learned_temperature_compiles_once():
     layer = SigmoidTopK(2, learn_temperature=True)
-    compiled, counter = counted(layer, "aot_eager")
+    compiled, counter = counted(layer)
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
     taus = []
     for _ in range(4):
@@ -62,8 +61,7 @@ def test_a_learned_temperature_compiles_once():
         optimiser.step()
         taus.append(layer.temperature.item())
     assert counter.frame_count == 1
-    assert taus == sorted(taus, reverse=True) or taus == sorted(taus)
-    assert taus[0] != taus[-1]
+    assert len(set(taus)) == 4
 
 
 class Indices(nn.Module):

@@ -1,4 +1,4 @@
-"""The temperature of every layer is float32 state: saved, cast to nothing, moved, set in place, or learned."""
+"""The temperature of every layer is float32 state: saved, never cast, moved, set in place, or learned."""
 
 import copy
 import io
