@@ -71,7 +71,7 @@ class SelectingLayer(Tempered):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Check that what was saved had this k; what is learned in one alone is a missing key of torch's."""
-        saved, settled = state.tolist()
+        saved, settled = state[0].item(), state[1].item()
         if not math.isnan(saved) and self.kappa is None and saved != self._k:
             raise RuntimeError(
                 f"{type(self).__name__}: k was {saved:g} when the state was saved, and is {self._k:g} here"
@@ -86,12 +86,12 @@ class SelectingLayer(Tempered):
         return f"k={shown(self.k)}"
 
 
-def checked_k(name: str, k: float) -> int | float:
+def checked_k(name: str, k: float, argument: str = "k") -> int | float:
     """A budget as a Python number, an integer if it is whole."""
     if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: k must be a number, got {k!r}")
+        raise TypeError(f"{name}: {argument} must be a number, got {k!r}")
     if not 0 <= k < math.inf:
-        raise ValueError(f"{name}: k must be finite and not negative, got {k}")
+        raise ValueError(f"{name}: {argument} must be finite and not negative, got {k}")
     return int(k) if k == int(k) else float(k)
 
 

@@ -190,8 +190,8 @@ class RelaxedLayer(SelectingLayer):
 def _moves(weights: Tensor, k: Tensor) -> bool:
     if not weights.requires_grad:
         return False
-    (slope,) = torch.autograd.grad(weights.sum(), k, allow_unused=True)
-    return slope is not None and bool(slope != 0)
+    (slope,) = torch.autograd.grad(weights.sum(), k, materialize_grads=True)
+    return bool(slope != 0)
 
 
 def _check_budget(
@@ -205,5 +205,5 @@ def _check_budget(
         raise ValueError(f"{name}: k_max = {k_max} has no effect without learn_k=True")
     if learn_k and not spec.real_k:
         raise ValueError(f"{name}: learn_k needs a method with real k, such as 'sigmoid', got {spec.name!r}")
-    if learn_k and (k_max is None or not 0 < k < checked_k(name, k_max)):
+    if learn_k and (k_max is None or not 0 < k < checked_k(name, k_max, "k_max")):
         raise ValueError(f"{name}: learn_k=True needs 0 < k < k_max, got k = {k}, k_max = {k_max}")

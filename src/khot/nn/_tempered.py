@@ -101,7 +101,7 @@ class Tempered(nn.Module):
 
         if recurse:
             for child in self.children():
-                child._apply(fn)
+                child._apply(fn)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
         return super()._apply(moved, recurse=False)  # pyright: ignore[reportUnknownMemberType]
 
     def _shown_temperature(self) -> str:

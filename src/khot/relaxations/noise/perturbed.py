@@ -151,8 +151,7 @@ class _Perturbed(torch.autograd.Function):
         # A NaN score makes its whole row NaN, as softmax does.
         y = torch.where(z.isnan().any(-1, keepdim=True), math.nan, total / samples)
         ctx.save_for_backward(z, open_entries, k, y)
-        ctx.samples, ctx.state = samples, state
-        ctx.noise = noise, same_noise
+        ctx.samples, ctx.noise, ctx.same_noise, ctx.state = samples, noise, same_noise, state
         return y
 
     @staticmethod
@@ -164,8 +163,10 @@ class _Perturbed(torch.autograd.Function):
             grad = torch.where(open_entries, grad - mean, 0)
             total = torch.zeros_like(z)
             again = replay(ctx.state, z.device)
-            for chosen, drawn in _selections(z, open_entries, k, ctx.samples, *ctx.noise, again):
-                score = drawn if ctx.noise[0] == "normal" else -torch.expm1(-drawn)
+            for chosen, drawn in _selections(
+                z, open_entries, k, ctx.samples, ctx.noise, ctx.same_noise, again
+            ):
+                score = drawn if ctx.noise == "normal" else -torch.expm1(-drawn)
                 along = (score * grad).sum(-1, keepdim=True)
                 total += ((chosen - y) * along).sum(0)
             total = torch.where(open_entries, total, 0) / (ctx.samples - 1)
