@@ -16,6 +16,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from khot.relaxations._arguments import within_range
+
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
 
 Schedule = Callable[[int], float]
@@ -60,7 +62,8 @@ class TemperatureScheduler:
 
     Args:
         model: a module; every submodule (itself included) with a fixed ``temperature`` is governed.
-            Layers that learn their temperature are left alone.
+            Layers that learn their temperature are left alone; one that calibrates it is an error, for the
+            schedule would undo that.
         schedule: temperature as a function of the step.
 
     Example:
@@ -79,6 +82,12 @@ class TemperatureScheduler:
                 "TemperatureScheduler: no submodule has a fixed temperature "
                 f"(learned ones are not scheduled) in {type(model).__name__}"
             )
+        for layer in self.layers:
+            if getattr(layer, "calibrate", None) is not None:
+                raise ValueError(
+                    f"TemperatureScheduler: {type(layer).__name__} has calibrate = {layer.calibrate}, which "
+                    "the schedule would undo; give the layer a temperature"
+                )
         self.schedule = schedule
         self.last_step = 0
         self._set()
@@ -103,16 +112,24 @@ class TemperatureScheduler:
         self._set()
 
     def _set(self) -> None:
+        now = self.temperature
+        _check("TemperatureScheduler", "temperature", now)
         for layer in self.layers:
-            layer.temperature = self.temperature  # pyright: ignore[reportArgumentType]
+            held = layer.temperature
+            if isinstance(held, Tensor):  # in place: what is compiled stays compiled
+                held.fill_(within_range(now, held.dtype))
+            else:
+                layer.temperature = now  # pyright: ignore[reportArgumentType]
 
 
 def _has_fixed_temperature(module: nn.Module) -> bool:
-    """A number, or the state of a layer of khot; not what is learned."""
+    """A number, or a tensor that is no parameter, as in a layer of khot."""
+    if getattr(module, "learns_temperature", False):
+        return False
     temperature = getattr(module, "temperature", None)
     if isinstance(temperature, Tensor):
-        return temperature.dim() == 0 and not temperature.requires_grad
-    return isinstance(temperature, float | int)
+        return temperature.dim() == 0 and not isinstance(temperature, nn.Parameter) and temperature.is_leaf
+    return isinstance(temperature, float | int) and not isinstance(temperature, bool)
 
 
 def _progress(step: int, steps: int, warmup: int) -> float:

@@ -123,9 +123,9 @@ def test_the_state_makes_a_round_trip():
     network = model()
     resumed = TemperatureScheduler(network, schedule)
     resumed.load_state_dict(scheduler.state_dict())
-    assert temperatures(network)[:2] == [schedule(3)] * 2
+    assert temperatures(network)[:2] == pytest.approx([schedule(3)] * 2, rel=1e-7)
     resumed.step()
-    assert temperatures(network)[:2] == [schedule(4)] * 2
+    assert temperatures(network)[:2] == pytest.approx([schedule(4)] * 2, rel=1e-7)
 
 
 @pytest.mark.parametrize("network", [nn.Linear(2, 3), SigmoidTopK(2, learn_temperature=True)])
@@ -134,3 +134,40 @@ def test_nothing_to_schedule_is_an_error(network):
         ValueError, match=f"TemperatureScheduler: no submodule .* in {type(network).__name__}"
     ):
         TemperatureScheduler(network, constant(1.0))
+
+
+def test_a_learned_temperature_is_left_alone_even_where_it_has_no_gradient():
+    """Frozen, or seen without gradient: it is still a parameter of the model."""
+    frozen = SigmoidTopK(2, temperature=0.7, learn_temperature=True).requires_grad_(False)
+    learned = SigmoidTopK(2, temperature=0.7, learn_temperature=True)
+    with torch.no_grad():
+        TemperatureScheduler(nn.Sequential(SigmoidTopK(2), frozen, learned), constant(0.1))
+    assert [frozen.temperature.item(), learned.temperature.item()] == pytest.approx([0.7, 0.7])
+
+
+def test_any_module_with_a_number_or_a_buffer_is_governed():
+    number, buffer, parameter = nn.Module(), nn.Module(), nn.Module()
+    number.temperature = 1.0
+    buffer.register_buffer("temperature", torch.tensor(1.0))
+    parameter.temperature = nn.Parameter(torch.tensor(1.0))
+    TemperatureScheduler(nn.ModuleList([number, buffer, parameter]), constant(0.25))
+    assert number.temperature == 0.25
+    assert buffer.temperature == 0.25
+    assert parameter.temperature == 1
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_a_bad_temperature_of_a_schedule_is_named(value):
+    with pytest.raises(ValueError, match="TemperatureScheduler: temperature must be positive and finite"):
+        TemperatureScheduler(SigmoidTopK(2), lambda step: value)
+
+
+def test_what_float32_cannot_hold_is_the_nearest_that_it_can():
+    layer = SigmoidTopK(1)
+    TemperatureScheduler(layer, constant(1e-60))
+    assert layer(torch.tensor([1.0, 0.0])).tolist() == [1, 0]
+
+
+def test_a_schedule_does_not_undo_a_calibration():
+    with pytest.raises(ValueError, match=r"SigmoidTopK has calibrate = 0\.9, which the schedule would undo"):
+        TemperatureScheduler(SigmoidTopK(2, calibrate=0.9), constant(1.0))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 
 from khot.relaxations._arguments import check_choice
+from khot.relaxations.facade import options_of
 from khot.relaxations.registry import Relaxation, get
 
 __all__ = ["EvalMode", "check_eval_mode", "noise_free"]
@@ -28,8 +29,14 @@ def noise_free(
     """A random method without its randomness: the method to call instead, and its options.
 
     A method that names its noiseless form (``Relaxation.noiseless``) is that; any other takes one fixed
-    noise, the same in every call.
+    noise, the same in every call, and in every row where the method can share it: then what becomes of a
+    row does not depend on the batch that it is in.
     """
     if spec.noiseless is not None:
         return get(spec.noiseless), {}
-    return spec, {**options, "generator": torch.Generator(device).manual_seed(0)}
+    fixed: dict[str, Any] = {**options}
+    if device.type != "meta":
+        fixed["generator"] = torch.Generator(device).manual_seed(0)
+    if "same_noise" in options_of(spec.weights):
+        fixed["same_noise"] = True
+    return spec, fixed

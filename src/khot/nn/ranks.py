@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from khot.nn._layer import whole_k
 from khot.nn.topk import TopK
 from khot.relaxations.ranks.soft_rank import Regularization
 from khot.relaxations.ranks.soft_rank_topk import soft_rank_matrix
@@ -30,9 +31,7 @@ class DifferentiableTopK(nn.Module):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        if not isinstance(k, int) or isinstance(k, bool) or k < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"DifferentiableTopK: k must be an integer, not negative, got {k!r}")
-        self.k = k
+        self.k = whole_k("DifferentiableTopK", k)
 
     def forward(self, scores: Tensor, tau: float | Tensor = 1.0) -> Tensor:
         """The rows (B, k, N) of scores (B, N); ``tau`` is the temperature of ranks and windows."""

@@ -145,6 +145,3 @@ class SinkhornTopK(TopK):
 
     def __init__(self, k: float, *, variant: SinkhornVariant = "plain", **settings: Any) -> None:
         super().__init__(k, "sinkhorn", variant=variant, **settings)
-        if variant == "sorted" and (self.kappa is not None or k != int(k)):
-            learned = " that is learned" if self.kappa is not None else ""
-            raise ValueError(f"SinkhornTopK: variant='sorted' needs an integer k, got k = {k}{learned}")

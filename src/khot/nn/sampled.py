@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from khot.estimators import Estimator, get
-from khot.relaxations import hard_topk
+from khot import estimators
+from khot.estimators import Estimator
+from khot.nn._evaluation import EvalMode
+from khot.nn._layer import SelectingLayer, whole_k
+from khot.relaxations.hard import hard_topk
 
 __all__ = ["SampledTopK"]
 
 
-class SampledTopK(nn.Module):
+class SampledTopK(SelectingLayer):
     r"""Samples k of n in training, with a gradient; takes the k largest in evaluation.
 
     .. math:: x \sim p_\theta \text{ (training)}, \qquad x = \operatorname{topk}(\theta) \text{ (evaluation)}
+
+    k and the state of the estimator (its temperature, the step of ``adaptive_imle``) are saved by
+    ``state_dict``.
 
     Args:
         k: how many.
@@ -24,9 +32,14 @@ class SampledTopK(nn.Module):
             estimator's own.
         estimator: how the gradient comes about: a name in ``khot.estimators.names()``, but not
             ``score_function``, which needs losses; or an estimator of ``khot.estimators.get``.
+        temperature: of estimators that have one; float32 state, which a
+            :class:`khot.schedules.TemperatureScheduler` anneals. By default the estimator's own.
+        learn_temperature: make it a parameter.
+        eval_mode: ``"same"`` and ``"hard"`` take the k largest in evaluation; ``"random"`` goes on sampling.
         dim: the dimension that sums to ``k``.
         largest: whether large scores are wanted, or small ones.
-        options: of the estimator, as ``temperature``.
+        at_most: a ``k`` above n takes all, instead of an error.
+        options: of the estimator.
 
     Example:
         >>> layer = SampledTopK(2, design="tree_pivotal")
@@ -45,45 +58,85 @@ class SampledTopK(nn.Module):
         *,
         design: str | None = None,
         estimator: str | Estimator = "straight_through",
+        temperature: float | None = None,
+        learn_temperature: bool = False,
+        eval_mode: EvalMode = "same",
         dim: int = -1,
         largest: bool = True,
+        at_most: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__()
         name = type(self).__name__
-        _check_count(name, k)
-        if isinstance(estimator, Estimator):
-            if design is not None or options:
-                raise TypeError(
-                    f"{name}: design and options belong to the estimator, which was given as {estimator}"
-                )
-            self.estimator = estimator
-        else:
-            self.estimator = get(estimator, **options, **({} if design is None else {"design": design}))
-        if self.estimator.needs_losses:
+        given = {"design": design, "temperature": temperature}
+        options |= {option: value for option, value in given.items() if value is not None}
+        chosen = _chosen(name, estimator, options)
+        if learn_temperature and "temperature" not in chosen.options:
             raise ValueError(
-                f"{name}: estimator must give a gradient through its sample, got {self.estimator.name!r}; "
-                "use khot.estimators.score_function_loss(f, scores, k)"
+                f"{name}: learn_temperature needs an estimator with one, such as 'gumbel_straight_through', "
+                f"got {chosen.name!r}"
             )
-        self.k = k
-        self.dim = dim
-        self.largest = largest
+        super().__init__(
+            whole_k(name, k),
+            temperature=chosen.options.get("temperature"),
+            learn_temperature=learn_temperature,
+            eval_mode=eval_mode,
+            random=True,
+            dim=dim,
+            largest=largest,
+            at_most=at_most,
+        )
+        self._estimator = chosen
+        for option, value in chosen.options.items():
+            if isinstance(value, nn.Module):  # its state is part of the layer's
+                self.add_module(option, value)
+
+    @property
+    def estimator(self) -> Estimator:
+        """The estimator with its options as they are now."""
+        if "temperature" not in self._estimator.options:
+            return self._estimator
+        now = self._current_temperature()
+        return replace(self._estimator, options={**self._estimator.options, "temperature": now})
 
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
         """The sample, or in evaluation mode the k largest; ``mask`` is True where an entry may be drawn."""
-        if self.training:
+        k = int(self._k)
+        if self.at_most:
+            k = min(k, scores.shape[self.dim])
+        if self._draws:
             return self.estimator(
-                scores, self.k, generator=generator, dim=self.dim, mask=mask, largest=self.largest
+                scores, k, generator=generator, dim=self.dim, mask=mask, largest=self.largest
             )
-        return hard_topk(scores if self.largest else -scores, self.k, dim=self.dim, mask=mask)
+        return hard_topk(scores, k, dim=self.dim, mask=mask, largest=self.largest)
 
     def extra_repr(self) -> str:
         """Show the settings."""
-        return f"k={self.k}, estimator={self.estimator}, dim={self.dim}, largest={self.largest}"
+        options = {o: v for o, v in self._estimator.options.items() if o != "temperature"}
+        shown = [self._shown_k(), f"estimator={replace(self._estimator, options=options)}"]
+        if "temperature" in self._estimator.options:
+            shown.append(self._shown_temperature())
+        return ", ".join([*shown, f"dim={self.dim}", *self._shown_settings()])
 
 
-def _check_count(name: str, k: int) -> None:
-    if isinstance(k, bool | str) or k != int(k) or k < 0:
-        raise ValueError(f"{name}: k must be an integer, not negative, got {k!r}")
+def _chosen(name: str, estimator: str | Estimator, options: dict[str, Any]) -> Estimator:
+    """The estimator with its options, among them its temperature if it has one."""
+    if isinstance(estimator, Estimator):
+        if options:
+            raise TypeError(
+                f"{name}: {', '.join(options)} belong to the estimator, which was given as {estimator}"
+            )
+        chosen = estimator
+    else:
+        chosen = estimators.get(estimator, **options)
+    if chosen.needs_losses:
+        raise ValueError(
+            f"{name}: estimator must give a gradient through its sample, got {chosen.name!r}; "
+            "use khot.estimators.score_function_loss(f, scores, k)"
+        )
+    known = inspect.signature(getattr(estimators, chosen.name, chosen)).parameters
+    if "temperature" in known and "temperature" not in chosen.options:
+        default = known["temperature"].default
+        chosen = replace(chosen, options={**chosen.options, "temperature": default})
+    return chosen

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from khot.nn._evaluation import noise_free
-from khot.nn._layer import SelectingLayer
+from khot.nn._layer import whole_k
+from khot.nn._relaxed import RelaxedLayer
 from khot.relaxations._select import Selection, select
 from khot.relaxations.hard import Order, check_order
 from khot.relaxations.registry import Relaxation
@@ -16,7 +16,7 @@ from khot.relaxations.registry import Relaxation
 __all__ = ["Select"]
 
 
-class Select(SelectingLayer):
+class Select(RelaxedLayer):
     """:func:`khot.select` as a layer.
 
     Args:
@@ -43,9 +43,9 @@ class Select(SelectingLayer):
         **settings: Any,
     ) -> None:
         check_order("Select", order)
-        super().__init__(k, method, hard=hard, **settings)
-        if self.kappa is not None or self._k != int(self._k):
-            raise ValueError(f"Select: k must be an integer that is not learned, got {k}")
+        if settings.get("learn_k"):
+            raise ValueError("Select: k cannot be learned, the result has k places; use khot.nn.TopK")
+        super().__init__(whole_k("Select", k), method, hard=hard, **settings)
         self.order: Order = order
 
     def forward(
@@ -56,30 +56,15 @@ class Select(SelectingLayer):
         *,
         generator: torch.Generator | None = None,
     ) -> Selection:
-        """Select among ``values`` (…, n, d) by ``scores`` (…, n); ``mask`` is True where that is allowed."""
-        if not self._calibrated:
-            self._first_batch(scores, mask)
-        hard = self.hard or (self.eval_mode == "hard" and not self.training)
-        method, options = self._relaxation, dict(self.options)
-        if method.stochastic:
-            if self.training or self.eval_mode == "random":
-                options["generator"] = generator
-            else:
-                method, options = noise_free(method, options, scores.device)
-        return select(
-            values,
-            scores,
-            int(self._k),
-            method,
-            temperature=self._current_temperature(),
-            hard=hard,
-            order=self.order,
-            dim=self.dim,
-            mask=mask,
-            largest=self.largest,
-            at_most=self.at_most,
-            **options,
-        )
+        """Select among ``values`` (…, n, d) by ``scores`` (…, n); ``mask`` is True where that is allowed.
+
+        ``generator`` is where the noise of a random method comes from.
+        """
+        method, settings = self._now(scores, mask, generator)
+        return select(values, scores, int(self._k), method, order=self.order, **settings)
+
+    def _tried(self, scores: Tensor, k: float | Tensor, options: dict[str, Any]) -> Tensor:
+        return select(scores.unsqueeze(-1), scores, round(float(k)), self._relaxation, **options).weights
 
     def extra_repr(self) -> str:
         """Show the settings."""

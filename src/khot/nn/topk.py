@@ -5,16 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.nn._evaluation import noise_free
-from khot.nn._layer import SelectingLayer
+from khot.nn._relaxed import RelaxedLayer
 from khot.relaxations.facade import topk
-from khot.relaxations.hard import hard_topk
-from khot.relaxations.straight_through import straight_through
 
 __all__ = ["TopK"]
 
 
-class TopK(SelectingLayer):
+class TopK(RelaxedLayer):
     r"""K-hot weights of scores by any relaxation, as a layer; see :func:`khot.topk`.
 
     Temperature and learned budget are float32 state that ``state_dict`` saves; a fixed k is saved beside
@@ -31,7 +28,8 @@ class TopK(SelectingLayer):
             ``hard=True``: with soft gates the slope undoes the gate and the budget collapses.
         k_max: the largest budget that can be learned, > k.
         calibrate: in place of ``temperature``: the share of the weight that is to lie on the top k, as 0.9.
-            Set once, from the scores of the first training batch, and saved; see :meth:`calibrate_`.
+            The temperature is set once, by the scores of the first training batch, and saved. Those of an
+            untrained scorer are often too small: prefer :meth:`calibrate_` with scores of a trained one.
         eval_mode: what ``eval()`` changes. ``"same"``: randomness is gone, nothing else; ``"hard"``: exactly
             round(k) are selected; ``"random"``: a random method goes on drawing.
         hard: exact hard top-k forward, the relaxation's gradient backward.
@@ -53,32 +51,12 @@ class TopK(SelectingLayer):
     def forward(
         self, scores: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The k-hot weights of ``scores``; ``mask`` is True where an entry may be selected."""
-        if not self._calibrated:
-            self._first_batch(scores, mask)
-        exact = not self.training and self.eval_mode == "hard"
-        method, options = self._relaxation, dict(self.options)
-        if method.stochastic:
-            if self.training or self.eval_mode == "random":
-                options["generator"] = generator
-            else:
-                method, options = noise_free(method, options, scores.device)
-        soft = topk(
-            scores,
-            self.k,
-            method,
-            temperature=self._current_temperature(),
-            hard=self.hard and not exact,
-            dim=self.dim,
-            mask=mask,
-            largest=self.largest,
-            at_most=self.at_most,
-            **options,
-        )
-        return straight_through(soft, self._exact(scores, mask)) if exact else soft
+        """The k-hot weights of ``scores``; ``mask`` is True where an entry may be selected.
 
-    def _exact(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        k = self.k.detach() if isinstance(self.k, Tensor) else round(self.k)
-        if self.at_most and not isinstance(k, Tensor):
-            k = min(k, scores.shape[self.dim])
-        return hard_topk(scores, k, dim=self.dim, mask=mask, largest=self.largest)
+        ``generator`` is where the noise of a random method comes from.
+        """
+        method, settings = self._now(scores, mask, generator)
+        k = self.k
+        if settings["hard"] and isinstance(k, float):  # eval_mode="hard": a tensor is rounded, a number not
+            k = torch.tensor(k, device=scores.device)
+        return topk(scores, k, method, **settings)

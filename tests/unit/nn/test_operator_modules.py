@@ -45,10 +45,21 @@ def test_it_is_the_function_with_its_settings(kind, options, function):
 
 @layers
 def test_bad_settings_are_named_when_it_is_made(kind, options, function):
-    with pytest.raises(ValueError, match=f"{kind.__name__}: k must be a positive integer, got 0"):
-        kind(0, **options)
+    with pytest.raises(ValueError, match=f"{kind.__name__}: k must be finite and not negative, got -1"):
+        kind(-1, **options)
+    with pytest.raises(ValueError, match=f"{kind.__name__}: k must be an integer .*, got 1.5"):
+        kind(1.5, **options)
+    with pytest.raises(TypeError, match=f"{kind.__name__}: k must be a number, got '2'"):
+        kind("2", **options)
     with pytest.raises(ValueError, match=f"{kind.__name__}: temperature must be positive"):
         kind(2, temperature=-1.0, **options)
+    with pytest.raises(ValueError, match=f"{kind.__name__}: temperature must be positive and finite, got -1"):
+        kind(2, **options).temperature = -1
+
+
+@layers
+def test_none_are_selected_with_k_0(kind, options, function):
+    assert not kind(0, **options)(torch.randn(2, 4, generator=torch.Generator().manual_seed(0))).any()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +73,9 @@ def test_bad_settings_are_named_when_it_is_made(kind, options, function):
         (PairwiseTopK, {"window": 0.0}, ValueError, "positive"),
         (SoftRankTopK, {"widow": 1.0}, TypeError, "no option 'widow'; its options: window, regularization"),
         (Select, {"method": "heap"}, ValueError, "unknown method 'heap'"),
-        (Select, {"combine": "sum"}, ValueError, "Select: combine must be"),
+        (Select, {"combine": "sum"}, TypeError, "Select: method 'sigmoid' has no option 'combine'"),
+        (Select, {"capped": True}, TypeError, "select: method 'sigmoid' has no option 'capped'"),
+        (Select, {"learn_k": True, "k_max": 3}, ValueError, "Select: k cannot be learned"),
         (Select, {"order": "random"}, ValueError, "Select: order must be"),
         (Select, {"boost": "base20"}, TypeError, "'sigmoid' has no option 'boost'"),
     ],
@@ -76,18 +89,19 @@ def test_select_is_the_function_with_its_settings():
     generator = torch.Generator().manual_seed(0)
     values, scores = torch.randn(3, 6, 2, generator=generator), torch.randn(3, 6, generator=generator)
     mask = torch.randn(3, 6, generator=generator) > -1
-    layer = Select(2, "successive_halving", temperature=0.5, combine="soft", order="position", boost="base20")
-    found = layer(values, scores, mask)
-    expected = khot.select(
-        values,
-        scores,
-        2,
-        "successive_halving",
-        0.5,
-        mask=mask,
-        combine="soft",
-        order="position",
-        boost="base20",
-    )
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    assert "combine='soft', order='position', boost='base20'" in repr(layer)
+    settings = {"temperature": 0.5, "order": "position", "boost": "base20", "largest": False}
+    for hard in (True, False):
+        layer = Select(2, "successive_halving", hard=hard, **settings)
+        expected = khot.select(values, scores, 2, "successive_halving", mask=mask, hard=hard, **settings)
+        found = layer(values, scores, mask)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+        assert f"hard={hard}, largest=False, boost='base20', order='position'" in repr(layer)
+
+
+def test_select_with_at_most_has_k_places():
+    found = Select(5, at_most=True)(torch.eye(3), torch.tensor([0.1, 0.9, 0.5]))
+    assert found.indices.tolist() == [1, 2, 0, -1, -1]
+    with pytest.raises(ValueError, match="0 <= k <= n = 3"):
+        Select(5)(torch.eye(3), torch.zeros(3))
+    with pytest.raises(ValueError, match=r"Select: k must be an integer, got 1\.5"):
+        Select(1.5)

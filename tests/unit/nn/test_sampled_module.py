@@ -5,6 +5,7 @@ import torch
 
 import khot
 from khot.nn import SampledTopK
+from khot.schedules import TemperatureScheduler, constant
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([True, True, True, False, True, True])
@@ -25,8 +26,8 @@ def seeded():
         ),
         ({"estimator": "simple"}, khot.estimators.get("simple")),
         (
-            {"estimator": "gumbel_straight_through", "temperature": 0.3},
-            khot.estimators.get("gumbel_straight_through", temperature=0.3),
+            {"estimator": "gumbel_straight_through", "temperature": 0.25},
+            khot.estimators.get("gumbel_straight_through", temperature=0.25),
         ),
         (
             {"estimator": khot.estimators.get("imle", step=3.0)},
@@ -42,7 +43,7 @@ def test_training(settings, expected):
     assert torch.equal(x, y)
     grads = [torch.autograd.grad((z * X).sum(), scores)[0] for z in (x, y)]
     assert torch.equal(*grads)
-    assert str(expected) in repr(layer)
+    assert f"estimator={expected.name}" in repr(layer)
     assert "k=2" in repr(layer)
 
 
@@ -55,7 +56,8 @@ def test_evaluation_is_the_hard_selection(settings):
     layer.train()
     x = layer(X, generator=seeded())
     assert (x.sum(settings.get("dim", -1)) == 2).all()
-    assert f"dim={settings.get('dim', -1)}, largest={settings.get('largest', True)}" in repr(layer)
+    assert f"dim={settings.get('dim', -1)}" in repr(layer)
+    assert ("largest=False" in repr(layer)) == ("largest" in settings)
 
 
 def test_evaluation_takes_the_mask():
@@ -65,7 +67,11 @@ def test_evaluation_takes_the_mask():
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"k": 0}, ValueError, "SampledTopK: k must be a positive integer, got 0"),
+        ({"k": -1}, ValueError, "SampledTopK: k must be finite and not negative, got -1"),
+        ({"k": 1.5}, ValueError, "SampledTopK: k must be an integer, got 1.5"),
+        ({"k": True}, TypeError, "SampledTopK: k must be a number, got True"),
+        ({"eval_mode": "soft"}, ValueError, "SampledTopK: eval_mode must be 'same', 'hard' or 'random'"),
+        ({"learn_temperature": True}, ValueError, "learn_temperature needs an estimator with one"),
         ({"estimator": "x"}, ValueError, "unknown estimator 'x'; known estimators: straight_through"),
         ({"design": "x"}, ValueError, "unknown design 'x'; known designs: systematic"),
         ({"design": "systematic", "estimator": "simple"}, TypeError, "simple has no option 'design'"),
@@ -77,7 +83,7 @@ def test_evaluation_takes_the_mask():
         (
             {"estimator": khot.estimators.get("simple"), "design": "systematic"},
             TypeError,
-            "SampledTopK: design and options belong to the estimator",
+            "SampledTopK: design belong to the estimator, which was given as simple",
         ),
         ({"temperature": 0.1}, TypeError, "straight_through has no option 'temperature'; it has design"),
     ],
@@ -85,3 +91,65 @@ def test_evaluation_takes_the_mask():
 def test_bad_settings_are_named(settings, error, message):
     with pytest.raises(error, match=message):
         SampledTopK(**{"k": 2, **settings})
+
+
+def test_evaluation_by_its_mode():
+    for mode in ("same", "hard"):
+        assert torch.equal(SampledTopK(2, eval_mode=mode).eval()(X), khot.hard_topk(X, 2))
+    layer = SampledTopK(2, eval_mode="random")
+    drawn = layer(X, generator=seeded())
+    assert torch.equal(layer.eval()(X, generator=seeded()), drawn)
+    assert not torch.equal(layer(X), layer(X))
+
+
+def test_at_most_takes_all_there_are():
+    layer = SampledTopK(9, at_most=True)
+    assert (layer(X) == 1).all()
+    assert (layer.eval()(X) == 1).all()
+    with pytest.raises(ValueError, match="0 <= k <= n = 6"):
+        SampledTopK(9)(X)
+
+
+def test_selected_gives_the_indices_of_the_evaluation():
+    layer = SampledTopK(5, largest=False)
+    indices = layer.selected(X, MASK)
+    assert torch.equal(indices, torch.where(MASK, X, torch.inf).argsort(-1)[:, :5])
+    assert (SampledTopK(6).selected(X, MASK)[:, 5] == -1).all()
+
+
+def test_its_temperature_is_saved_annealed_and_changes_the_gradient():
+    layer = SampledTopK(2, estimator="gumbel_straight_through")
+    TemperatureScheduler(layer, constant(0.25))
+    fresh = SampledTopK(2, estimator="gumbel_straight_through")
+    fresh.half().load_state_dict(layer.state_dict())
+    assert fresh.temperature.dtype == torch.float32
+    scores = X.clone().requires_grad_()
+    x = fresh(scores, generator=seeded())
+    y = khot.estimators.gumbel_straight_through(scores, 2, temperature=0.25, generator=seeded())
+    grads = [torch.autograd.grad((z * X).sum(), scores)[0] for z in (x, y)]
+    assert torch.equal(*grads)
+    assert not hasattr(SampledTopK(2), "temperature")
+
+
+@pytest.mark.parametrize("estimator", ["gumbel_straight_through", "relaxed_subset"])
+def test_its_temperature_can_be_learned(estimator):
+    layer = SampledTopK(2, estimator=estimator, learn_temperature=True)
+    (layer(X, generator=seeded()) * X).sum().backward()
+    assert layer.log_temperature.grad.item() != 0
+
+
+def test_a_saved_k_is_compared():
+    with pytest.raises(RuntimeError, match="SampledTopK: k was 3 when the state was saved, and is 2 here"):
+        SampledTopK(2).load_state_dict(SampledTopK(3).state_dict())
+
+
+def test_the_state_of_the_estimator_is_that_of_the_layer():
+    """An option that is a module, as the adaptive step of I-MLE, is saved with the layer."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.tensor(1.0))
+
+    estimator = khot.estimators.Estimator("adaptive_imle", {"step": Counting()})
+    assert "step.count" in SampledTopK(2, estimator=estimator).state_dict()

@@ -3,6 +3,7 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -88,8 +89,8 @@ def test_the_state_makes_a_round_trip():
     x = scores(3, 8)
     assert torch.equal(fresh(x), trained(x))
     assert torch.equal(copy.deepcopy(trained)(x), trained(x))
-    assert set(trained.state_dict()) == {"kappa", "log_temperature"}
-    assert SigmoidTopK(2).state_dict() == {}
+    assert set(trained.state_dict()) == {"kappa", "log_temperature", "_extra_state"}
+    assert set(SigmoidTopK(2).state_dict()) == {"temperature", "_extra_state"}
 
 
 def test_the_temperature_can_be_set():
@@ -106,12 +107,12 @@ def test_the_temperature_can_be_set():
         layer.temperature = 0
 
 
-def test_it_moves_to_another_dtype():
+def test_scores_of_another_dtype():
     layer = SigmoidTopK(2, learn_temperature=True, learn_k=True, k_max=5).double()
     y = layer(scores(3, 6).double())
     assert y.dtype == torch.float64
     y[:, 0].sum().backward()
-    assert layer.kappa.grad.dtype == torch.float64
+    assert layer.kappa.grad.dtype == torch.float32
     assert layer.kappa.grad.item() != 0
     assert layer.log_temperature.grad.item() != 0
 
@@ -132,12 +133,26 @@ def test_repr_shows_the_settings():
         ({"k": 2, "learn_k": True}, "needs 0 < k < k_max, got k = 2, k_max = None"),
         ({"k": 2, "learn_k": True, "k_max": 2}, "needs 0 < k < k_max"),
         ({"k": 0, "learn_k": True, "k_max": 2}, "needs 0 < k < k_max"),
+        ({"k": 2.5, "hard": True}, "k must be an integer with hard=True, got 2.5"),
         ({"k": 2, "k_max": 4}, "k_max = 4 has no effect without learn_k=True"),
     ],
 )
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         SigmoidTopK(**settings)
+
+
+@pytest.mark.parametrize("k", [True, np.True_, "2", None, torch.tensor(2.0), 2j])
+def test_k_must_be_a_number(k):
+    with pytest.raises(TypeError, match="SigmoidTopK: k must be a number, got "):
+        SigmoidTopK(k)
+
+
+@pytest.mark.parametrize("k", [7.0, np.int64(7), np.float32(7)])
+def test_a_whole_number_is_an_integer(k):
+    layer = SigmoidTopK(k)
+    assert type(layer.k) is int
+    assert layer.k == 7
 
 
 def test_a_budget_larger_than_the_row_is_an_error_of_the_call():

@@ -47,6 +47,7 @@ def perturbed_topk(
     temperature: Number | Tensor = 1.0,
     samples: int = 100,
     noise: Noise = "normal",
+    same_noise: bool = False,
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -67,6 +68,7 @@ def perturbed_topk(
         temperature: > 0, the scale of the noise; a number or a tensor like ``k``.
         samples: how many, at least 2. The error falls as its square root.
         noise: ``"normal"`` or ``"gumbel"``, with which k = 1 gives the softmax of x/τ in expectation.
+        same_noise: one noise for all rows: with a seed, the weights of a row are then the same in any batch.
         generator: where the noise comes from; by default torch's own. The backward pass draws the same noise
             again without touching it.
         dim: the dimension that sums to ``k``.
@@ -93,7 +95,7 @@ def perturbed_topk(
     check_generator(name, generator)
 
     def weights_of(z: Tensor, open_entries: Tensor, k_left: Tensor, most: int) -> Tensor:
-        settings = (samples, noise, generator)
+        settings = (samples, noise, same_noise, generator)
         return cast("Tensor", _Perturbed.apply(z, open_entries, k_left.squeeze(-1), *settings))  # pyright: ignore[reportUnknownMemberType]
 
     return relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard)
@@ -113,12 +115,18 @@ def _selections(
     k: Tensor,
     samples: int,
     noise: Noise,
+    same_noise: bool,
     generator: torch.Generator | None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The hard selections (s, …, n) of the open entries and their noise, a few samples at a time."""
     draw = normal if noise == "normal" else gumbel
+    # At once, for what a generator gives depends on the sizes that it is asked for.
+    one = draw((samples, z.shape[-1]), z.device, generator).to(z.dtype) if same_noise else None
     for part in chunks(samples, z.numel(), _AT_ONCE):
-        drawn = draw((part.stop - part.start, *z.shape), z.device, generator).to(z.dtype)
+        if one is not None:
+            drawn = one[part].reshape(-1, *[1] * (z.dim() - 1), z.shape[-1])
+        else:
+            drawn = draw((part.stop - part.start, *z.shape), z.device, generator).to(z.dtype)
         yield hard_topk(torch.where(open_entries, z + drawn, -math.inf), k), drawn
 
 
@@ -133,16 +141,17 @@ class _Perturbed(torch.autograd.Function):
         k: Tensor,
         samples: int,
         noise: Noise,
+        same_noise: bool,
         generator: torch.Generator | None,
     ) -> Tensor:
         state = state_of(generator, z.device)
         total = torch.zeros_like(z)
-        for chosen, _ in _selections(z, open_entries, k, samples, noise, generator):
+        for chosen, _ in _selections(z, open_entries, k, samples, noise, same_noise, generator):
             total += chosen.sum(0)
         # A NaN score makes its whole row NaN, as softmax does.
         y = torch.where(z.isnan().any(-1, keepdim=True), math.nan, total / samples)
         ctx.save_for_backward(z, open_entries, k, y)
-        ctx.samples, ctx.noise, ctx.state = samples, noise, state
+        ctx.samples, ctx.noise, ctx.same_noise, ctx.state = samples, noise, same_noise, state
         return y
 
     @staticmethod
@@ -154,13 +163,15 @@ class _Perturbed(torch.autograd.Function):
             grad = torch.where(open_entries, grad - mean, 0)
             total = torch.zeros_like(z)
             again = replay(ctx.state, z.device)
-            for chosen, drawn in _selections(z, open_entries, k, ctx.samples, ctx.noise, again):
+            for chosen, drawn in _selections(
+                z, open_entries, k, ctx.samples, ctx.noise, ctx.same_noise, again
+            ):
                 score = drawn if ctx.noise == "normal" else -torch.expm1(-drawn)
                 along = (score * grad).sum(-1, keepdim=True)
                 total += ((chosen - y) * along).sum(0)
             total = torch.where(open_entries, total, 0) / (ctx.samples - 1)
         total = cast("Tensor", _OnceDifferentiable.apply(total, z, grads[0]))  # pyright: ignore[reportUnknownMemberType]
-        return total, None, None, None, None, None
+        return total, *[None] * 6
 
 
 class _OnceDifferentiable(torch.autograd.Function):
@@ -181,7 +192,7 @@ SPEC = register(
         weights=perturbed_topk,
         stochastic=True,
         max_n=100_000,
-        example_options=({"noise": "gumbel"},),
+        example_options=({"noise": "gumbel"}, {"same_noise": True}),
         reference="Berthet et al. (2020); Cordonnier et al. (2021)",
     )
 )

@@ -186,6 +186,21 @@ def test_memory_does_not_grow_with_the_samples():
     assert sum(kept) <= 10 * x.numel()
 
 
+@pytest.mark.parametrize("noise", ["normal", "gumbel"])
+def test_the_same_noise_for_every_row(noise):
+    """A row has the weights and the gradient that it has alone, however the samples are cut into parts."""
+    x, g = torch.randn(2, 3, 40, 50, generator=seeded(16))
+    options = {"noise": noise, "same_noise": True, "samples": 150}
+    together = khot.perturbed_topk(x, 5, generator=seeded(17), **options)
+    grads = gradient(x, 5, g, generator=seeded(17), **options)
+    for i, j in [(0, 0), (2, 39)]:
+        assert torch.equal(together[i, j], khot.perturbed_topk(x[i, j], 5, generator=seeded(17), **options))
+        alone = gradient(x[i, j], 5, g[i, j], generator=seeded(17), **options)
+        torch.testing.assert_close(grads[i, j], alone, atol=1e-5, rtol=1e-5)
+    apart = khot.perturbed_topk(x[0, :1].expand(2, 50), 5, generator=seeded(17), noise=noise)
+    assert not torch.equal(*apart)
+
+
 def test_a_nan_score_makes_its_row_nan():
     x = torch.tensor([[1.0, math.nan, 0.0], [1.0, 2.0, 0.0]])
     y = khot.perturbed_topk(x, 1, generator=seeded(15))
