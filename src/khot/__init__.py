@@ -137,7 +137,6 @@ __all__ = [
     "sparse_topk",
     "successive_halving_topk",
     "successive_softmax_topk",
-    "testing",
     "topk",
     "topk_matrix",
     "topk_values",

@@ -223,7 +223,6 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy():
 
 @pytest.mark.parametrize("name", khot._ON_DEMAND)
 def test_the_rest_is_loaded_when_it_is_touched(name):
-    assert name in khot.__all__
     code = f"import khot, sys; assert 'khot.{name}' not in sys.modules; assert '{name}' in dir(khot); "
     run_python(code + f"assert khot.{name} is sys.modules['khot.{name}']; from khot import {name}")
 
