@@ -91,7 +91,8 @@ from khot.relaxations import (
 )
 
 if TYPE_CHECKING:
-    from khot import testing, vision
+    from khot import testing as testing
+    from khot import vision
 
 try:
     __version__ = version("khot")

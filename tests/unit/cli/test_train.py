@@ -80,6 +80,7 @@ def test_two_processes_do_what_one_does(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("top-1") == 1
+    assert done.stderr.count("khot train: 100%, done") == 1
     code, text = call(run, "--output", tmp_path / "one")
     assert code == 0, text
     torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=1e-3, atol=1e-4)
@@ -108,6 +109,9 @@ def test_a_folder_of_pictures(tmp_path):
     )
     code, text = call(run, "--data-dir", tmp_path, "--output", tmp_path / "out", "--learning-rate", 0.01)
     assert code == 0, text
+    lines = [line for line in text.splitlines() if line.startswith("khot train: ")]
+    assert "epoch 1 of 6, loss" in lines[0]  # there is no terminal here
+    assert lines[-1] == "khot train: 100%, done"
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["network"]["classes"] == 3
     assert results["training"]["learning_rate"] == 0.01
