@@ -155,3 +155,11 @@ def test_wrong_arguments_are_named(tmp_path):
         assert code == 1
         assert message in text
     assert not (tmp_path / "out").exists()
+
+
+def test_without_safetensors_nothing_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    code, text = call("digits", "--output", tmp_path / "out")
+    assert code == 1
+    assert text == "khot: khot.vision: checkpoints need safetensors: pip install safetensors\n"
+    assert not (tmp_path / "out").exists()
