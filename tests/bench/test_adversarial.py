@@ -1,6 +1,5 @@
 """The adversarial matrix notices what is broken, names what is not promised, and survives what crashes."""
 
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,20 +100,11 @@ def test_seeding_a_random_operator_leaves_the_default_generator_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
-def aborting():
-    def function(x, k):
-        if x.dim() == 3:
-            os.abort()
-        return x * 1.0
-
-    return known_sides.side("aborting", function)
-
-
 @pytest.mark.slow
 def test_a_crash_is_one_cell(monkeypatch):
     few = [trap for trap in ALL_TRAPS if trap.name not in LONG]
     monkeypatch.setattr(matrix_file, "ALL_TRAPS", few)
-    cells = run_row("test_adversarial:aborting")[: len(few)]
+    cells = run_row("strategies.known_sides:aborting")[: len(few)]
     found = {trap.name: cell for trap, cell in zip(few, cells, strict=True)}
     assert found["(5, 1, n)"] == Cell("error", "killed by signal 6")
     assert found["input kept"].outcome == "pass"
