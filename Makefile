@@ -18,7 +18,7 @@ help: ## this list
 	@echo ''
 	@echo '  PIP_ARGS and TORCH are remembered in .venv until others are given; make distclean forgets them.'
 
-venv: ## .venv with khot (editable), its tools and the compiled kernels
+venv: ## .venv with khot and its laboratory (editable), their tools and the compiled kernels
 	@tools/set_up_venv.sh
 
 demo: venv ## compare the operators on this machine, and print where the report is
@@ -81,6 +81,7 @@ sanitize: venv ## the kernels under the address and undefined-behaviour sanitize
 
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist src/*.egg-info src/khot/_native*.so .pytest_cache .ruff_cache .hypothesis
+	@rm -rf benchmarks/build benchmarks/*.egg-info
 	@rm -rf docs/_build docs/gallery docs/sg_execution_times.rst
 	@find . -path './.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Build .venv-peers: khot (editable) beside the packages it is measured against.
+# Build .venv-peers: khot and its laboratory (editable) beside the packages it is measured against.
 #
 #   PYTHON=python3.11 PIP_ARGS="--no-cache-dir" tools/set_up_peers.sh
 #
@@ -19,7 +19,7 @@ force=${FORCE:-}
 # The stamp stands for everything that decides what is installed.
 version=$("$python" -c 'import sys; print(sys.version)')
 wanted=$({
-    cat "$root/tools/set_up_peers.sh" "$constraints" "$root/pyproject.toml"
+    cat "$root/tools/set_up_peers.sh" "$constraints" "$root/pyproject.toml" "$root/benchmarks/pyproject.toml"
     printf '%s\n' "$version" "$pip_args"
 } | cksum)
 
@@ -105,8 +105,8 @@ install_peer jaxopt==0.8.5 pip_install
 # For tests/extra/peers, not for measuring.
 pip_install pytest hypothesis || printf 'no pytest here: make test-extra skips the tests beside the peers\n'
 
-printf 'installing khot (editable)\n'
-(cd "$root" && pip_install --no-build-isolation --editable '.[bench]')
+printf 'installing khot and its laboratory (editable)\n'
+(cd "$root" && pip_install --no-build-isolation --editable . --editable ./benchmarks)
 
 torch_after=$(torch_version)
 if [ "$torch_before" != "$torch_after" ]; then

@@ -106,8 +106,8 @@ forget_half_installed() {
     rm -rf .venv/lib/python*/site-packages/~*
 }
 
-# usage: install EXTRA. One call of pip for everything, so that it solves everything together. TORCH
-# takes the place of the pin of torch. The kernels are compiled by compile_kernels, not here.
+# usage: install EXTRA. One call of pip for everything, khot and its laboratory, so that it solves everything
+# together. TORCH takes the place of the pin of torch. The kernels are compiled by compile_kernels, not here.
 install() {
     extra=$1
     pins=constraints.txt
@@ -117,7 +117,7 @@ install() {
     fi
     eval "set -- $PIP_ARGS"
     if ! KHOT_NO_NATIVE=1 "$python" -m pip install --disable-pip-version-check --no-input "$@" \
-        -c "$pins" ${TORCH:+"$TORCH"} "setuptools>=77" -e ".[$extra]" >"$log" 2>&1; then
+        -c "$pins" ${TORCH:+"$TORCH"} "setuptools>=77" -e ".[$extra]" -e ./benchmarks >"$log" 2>&1; then
         show_tail "$log"
         die "pip failed (no network? see PIP_ARGS in \`make help\`, then run make again); the whole log: $log"
     fi
@@ -184,7 +184,7 @@ take_turn
 remember_options
 # The folder is part of the key: .venv knows khot by its absolute path. cksum is in every POSIX system.
 key=$(
-    cat pyproject.toml constraints.txt setup.py tools/set_up_venv.sh | cksum
+    cat pyproject.toml benchmarks/pyproject.toml constraints.txt setup.py tools/set_up_venv.sh | cksum
     printf '%s\n' "in $(pwd -P)" "TORCH=$TORCH" "PIP_ARGS=$PIP_ARGS"
 )
 if [ ! -x "$python" ] || ! stamped "$stamp" "$key" ||

@@ -50,9 +50,11 @@ Modules and packages
     khot.relaxations        the operators and their registry
 """
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from khot import constraints, designs, estimators, losses, metrics, nn, schedules, vision
+from khot import constraints, designs, estimators, losses, metrics, nn, schedules
 from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (
@@ -91,6 +93,10 @@ from khot.relaxations import (
     topk_matrix,
     topk_values,
 )
+
+if TYPE_CHECKING:
+    from khot import testing as testing
+    from khot import vision
 
 try:
     __version__ = version("khot")
@@ -144,3 +150,16 @@ __all__ = [
     "topk_values",
     "vision",
 ]
+
+_ON_DEMAND = ("testing", "vision")
+
+
+def __getattr__(name: str) -> Any:
+    """Load what not every program needs when it is first touched."""
+    if name in _ON_DEMAND:
+        return importlib.import_module(f"khot.{name}")
+    raise AttributeError(f"module 'khot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ON_DEMAND})

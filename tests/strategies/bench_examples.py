@@ -1,104 +1,21 @@
-"""Sides whose behaviour is known, and a small fixed document."""
+"""A suite made of sides whose behaviour is known, and a small fixed document."""
 
-import sys
-import time
-
-import torch
-
-from khot.bench.cases import Case
-from khot.bench.machine import Commit, Machine
-from khot.bench.peers import PeerAbsent
-from khot.bench.results import (
+from khot.compare.cost.case import Case
+from khot.compare.machine import Commit, Machine
+from khot_bench.peers import PeerAbsent
+from khot_bench.results import (
     AbsentSide,
+    CheckRecord,
     Document,
     FailureRecord,
-    GateRecord,
     Measurement,
     MemoryRecord,
     SideRecord,
 )
-from khot.bench.sides import Side
-from khot.bench.suite import Suite
-from khot.bench.truths import TRUTHS
+from khot_bench.suite import Suite
+from strategies.known_sides import CASE
 
-CASE = Case("4×32", (4, 32), 5)
-MEBIBYTE = 2**20
 WRONG = "value error 1e+00 exceeds 1e-05"
-
-
-def side(name, function, **options):
-    return Side(name, "example", "1.0", function, "peer", **options)
-
-
-def right():
-    return side("right", _right, map="sigmoid")
-
-
-class _Right(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, k):
-        y = TRUTHS["sigmoid"].weights(x.double(), k).to(x.dtype)
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, grad):
-        (y,) = ctx.saved_tensors
-        return TRUTHS["sigmoid"].gradient(y, grad), None
-
-
-def _right(x, k):
-    return _Right.apply(x, k)
-
-
-def wrong():
-    """Sums to k, as the map does, but is another map."""
-    return side("wrong", lambda x, k: k * torch.softmax(x, -1), map="sigmoid")
-
-
-def failing():
-    def function(x, k):
-        raise RuntimeError("cannot do this\nand more that nobody wants in a table")
-
-    return side("failing", function)
-
-
-def allocating():
-    """Holds 64 MiB for a moment, at any input but the tiny one of the warm-up."""
-
-    def function(x, k):
-        if x.shape[-1] > 16:
-            torch.ones(64 * MEBIBYTE // 4)
-        return x * 1.0
-
-    return side("allocating", function)
-
-
-def greedy():
-    def function(x, k):
-        if x.shape[-1] > 16:
-            torch.ones(4096 * MEBIBYTE // 4)
-        return x * 1.0
-
-    return side("greedy", function)
-
-
-def sleeping():
-    def function(x, k):
-        if x.shape[-1] > 16:
-            time.sleep(60)
-        return x * 1.0
-
-    return side("sleeping", function)
-
-
-def printing():
-    sys.stdout.write("a package that talks when it is loaded\n")
-    return side("printing", lambda x, k: x * 1.0)
-
-
-def hard():
-    return side("hard", lambda x, k: (x.detach() > 0).to(x.dtype))
 
 
 def absent():
@@ -109,9 +26,9 @@ def suite(*sides, peers=()):
     return Suite(
         name="example",
         title="An example",
-        baseline="khot.bench.sides:softmax",
-        sides=tuple(f"bench_examples:{name}" for name in sides),
-        peers=tuple(f"bench_examples:{name}" for name in peers),
+        baseline="khot_bench.sides.baselines:softmax",
+        sides=tuple(f"strategies.known_sides:{name}" for name in sides),
+        peers=tuple(f"strategies.bench_examples:{name}" for name in peers),
         cases=(CASE,),
         quick_cases=(CASE,),
         map="sigmoid",
@@ -176,10 +93,10 @@ def document():
             measurement(case, side, mode, ratio, threads=threads, baseline=base)
             for case, side, mode, ratio, threads, base in measured
         ),
-        gates=(
-            GateRecord(large.name, "khot.sigmoid_topk", 1, True, "", 1e-7, 2e-7, None),
-            GateRecord(large.name, "slow", 1, True, "", 0.534),
-            GateRecord(large.name, "bad", 1, False, WRONG),
+        checks=(
+            CheckRecord(large.name, "khot.sigmoid_topk", 1, True, "", 1e-7, 2e-7, None),
+            CheckRecord(large.name, "slow", 1, True, "", 0.534),
+            CheckRecord(large.name, "bad", 1, False, WRONG),
         ),
         failures=(
             FailureRecord(large.name, "slow", "forward+backward", "memory", "no room"),

@@ -12,6 +12,7 @@ import pytest
 import khot
 
 SOURCE = Path(khot.__file__).parent
+LABORATORY = Path(__file__).parents[2] / "benchmarks" / "khot_bench"
 
 # Lowest first. Each may import what is below it, itself, and its neighbours if they do not import it.
 ORDER = [
@@ -20,10 +21,11 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"apps", "vision", "parallel", "interop"},
+    {"vision"},
     {"khot"},  # khot/__init__.py
-    {"bench"},
-    {"cli", "cli_train", "explore", "demo", "doctor", "__main__"},
+    {"compare"},
+    {"cli", "__main__"},
+    {"khot_bench"},  # the laboratory, a package of its own
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Beside the relaxations, which do not import them.
@@ -31,10 +33,19 @@ BESIDE = {"calibration", "constraints", "metrics", "schedules", "whole_files"}
 MAY_IMPORT_BESIDE = {name for name, rank in RANK.items() if rank > RANK["relaxations"]}
 
 
+def executed(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below this one, but for what only type checkers read."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from executed(child)
+
+
 def imported(source: str, module: str, is_package: bool = False) -> Iterator[str]:
     """The dotted names that ``source`` imports, wherever it does, by importlib too."""
     package = module if is_package else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
+    for node in executed(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,16 +61,20 @@ def part(dotted: str) -> str | None:
     """The part of khot that a dotted name belongs to; ``khot`` for the package itself, None if outside."""
     root, _, rest = dotted.partition(".")
     name = rest.partition(".")[0]
+    if root == "khot_bench":
+        return root
     if root != "khot":
         return None
     return name if name in RANK or name in BESIDE or name == "testing" else "khot"
 
 
 def allowed(importer: str, target: str) -> bool:
+    if target == "khot_bench":
+        return importer == target
     if importer in (target, "testing"):
         return True
     if target == "testing":
-        return False
+        return importer == "khot_bench"
     if importer in BESIDE:
         return target in ("relaxations", "kernels") or (importer, target) == ("calibration", "metrics")
     if target in BESIDE:
@@ -83,21 +98,21 @@ def violations(files: dict[str, tuple[str, bool]]) -> list[str]:
     found = edges(files)
     arrows = {(importer, target) for _, importer, target in found}
     wrong = {f"{module} imports {target}" for module, a, target in found if not allowed(a, target)}
-    programs = ORDER[-1]
     wrong |= {
         f"{module} imports {b}, which imports {a}"
         for module, a, b in found
-        if (b, a) in arrows and not {a, b} <= programs and RANK.get(a) == RANK.get(b)
+        if (b, a) in arrows and RANK.get(a) == RANK.get(b)
     }
     return sorted(wrong)
 
 
 def all_files() -> dict[str, tuple[str, bool]]:
     files = {}
-    for path in sorted(SOURCE.rglob("*.py")):
-        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
-        is_package = parts[-1] == "__init__"
-        files[".".join(parts[:-1] if is_package else parts)] = (path.read_text("utf-8"), is_package)
+    for source in (SOURCE, LABORATORY):
+        for path in sorted(source.rglob("*.py")):
+            parts = path.relative_to(source.parent).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            files[".".join(parts[:-1] if is_package else parts)] = (path.read_text("utf-8"), is_package)
     return files
 
 
@@ -108,8 +123,11 @@ def test_imports_point_one_way():
 
 
 def test_every_part_has_a_place_in_the_order():
-    parts = {module.split(".")[1] for module in all_files() if "." in module}
-    assert parts - set(RANK) - BESIDE - {"testing"} == set()
+    parts = {part(module) for module in all_files()}
+    own = {module.split(".")[1] for module in all_files() if module.startswith("khot.")}
+    assert own - parts == set()
+    # And every place is taken: a name that is not there any more guards nothing.
+    assert {*RANK, *BESIDE, "testing"} - parts == {"_native"}
 
 
 @pytest.mark.parametrize(
@@ -122,14 +140,18 @@ def test_every_part_has_a_place_in_the_order():
         ("khot.relaxations.x", "from khot import sigmoid_topk"),
         ("khot.relaxations.x", "from khot.constraints import k_hot"),
         ("khot.kernels.x", "import khot.relaxations.threshold.sigmoid as s"),
-        ("khot.relaxations.x", "import importlib\nimportlib.import_module('khot.bench.runner')"),
+        ("khot.relaxations.x", "import importlib\nimportlib.import_module('khot.compare.run')"),
         ("khot.relaxations.x", "import khot._native"),
         ("khot.constraints", "from khot.estimators import straight_through"),
         ("khot.metrics", "from khot.constraints import k_hot"),
-        ("khot.nn.x", "from khot.apps import moe"),
-        ("khot.bench.x", "from khot.testing import truth"),
-        ("khot.bench.x", "import khot.cli"),
-        ("khot", "from khot import bench"),
+        ("khot.nn.x", "from khot.vision import tokens"),
+        ("khot.compare.x", "from khot.testing import truth"),
+        ("khot.compare.x", "import khot.cli"),
+        ("khot.compare.x", "from khot_bench import suites"),
+        ("khot.cli.x", "def f():\n    import khot_bench.runner"),
+        ("khot.cli.x", "import importlib\nimportlib.import_module('khot_bench.runner')"),
+        ("khot.testing.x", "import khot_bench"),
+        ("khot", "from khot import compare"),
         ("khot", "from khot import testing"),
     ],
 )
@@ -144,9 +166,14 @@ def test_a_wrong_import_is_found(module, source):
         ("khot.estimators.x", "from khot.constraints import k_hot\nfrom khot.designs import pivotal"),
         ("khot.constraints", "from khot.relaxations import registry"),
         ("khot.nn.x", "from ..relaxations import sigmoid_topk"),
-        ("khot.testing.x", "import khot.cli\nfrom khot import bench, testing"),
-        ("khot.bench.x", "import khot\nfrom khot import sigmoid_topk, constraints"),
-        ("khot.cli", "from khot import doctor\nfrom khot.bench import runner"),
+        ("khot.testing.x", "import khot.cli\nfrom khot import compare, testing"),
+        ("khot.compare.x", "import khot\nfrom khot import sigmoid_topk, constraints"),
+        ("khot.cli.x", "from khot.cli import doctor\nfrom khot.compare import run"),
+        (
+            "khot_bench.x",
+            "from khot_bench import runner\nfrom khot.testing import truth\nimport khot.cli.progress",
+        ),
+        ("khot", "if TYPE_CHECKING:\n    from khot import testing"),
         ("khot.kernels.x", "import importlib\nimportlib.import_module('khot._native')"),
         ("khot", "from khot import constraints, nn\nfrom khot.relaxations import hard_topk"),
     ],
@@ -178,6 +205,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy():
     assert "khot" in loaded
     heavy = {
         "matplotlib",
+        "plotly",
         "typer",
         "rich",
         "scipy",
@@ -189,8 +217,19 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy():
         "pytest",
     }
     assert loaded & heavy == set()
-    unwanted = ("khot.testing", "khot.bench", "khot.cli", "khot.demo")
+    unwanted = ("khot.testing", "khot.vision", "khot.compare", "khot.cli", "khot_bench")
     assert [name for name in done.stdout.split() if name.startswith(unwanted)] == []
+
+
+@pytest.mark.parametrize("name", khot._ON_DEMAND)
+def test_the_rest_is_loaded_when_it_is_touched(name):
+    code = f"import khot, sys; assert 'khot.{name}' not in sys.modules; assert '{name}' in dir(khot); "
+    run_python(code + f"assert khot.{name} is sys.modules['khot.{name}']; from khot import {name}")
+
+
+def test_an_attribute_that_is_not_there():
+    with pytest.raises(AttributeError, match="module 'khot' has no attribute 'visions'"):
+        khot.visions  # noqa: B018
 
 
 def test_importing_khot_prints_nothing():

@@ -45,12 +45,14 @@ class Project:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        for name in ("csrc", "src/khot"):
+        for name in ("csrc", "src/khot", "benchmarks"):
             (folder / name).mkdir(parents=True)
         shutil.copy(ROOT / "Makefile", folder)
         shutil.copytree(ROOT / "tools", folder / "tools")
-        for name in ("pyproject.toml", "setup.py", "csrc/kernel.cpp", "network", "compiler"):
+        for name in ("pyproject.toml", "benchmarks/pyproject.toml", "setup.py", "csrc/kernel.cpp"):
             (folder / name).touch()
+        for switch in ("network", "compiler"):
+            (folder / switch).touch()
         (folder / "constraints.txt").write_text("torch==2.13.0\nnumpy==2.4.6\n")
         self.python = self.interpreter(STAND_IN.format(python=sys.executable))
 
@@ -131,7 +133,7 @@ def test_a_first_set_up_installs_once_and_compiles(project: Project):
     assert result.returncode == 0, result.stderr
     pip, compiler = project.calls()
     assert "-c constraints.txt" in pip
-    assert pip.endswith("-e .[dev]")
+    assert pip.endswith("-e .[dev] -e ./benchmarks")
     assert compiler == "compile"
     assert "output of pip" not in result.stdout
 
@@ -142,7 +144,9 @@ def test_a_second_call_does_nothing(done: Project):
     assert done.calls() == []
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "setup.py"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "benchmarks/pyproject.toml", "constraints.txt", "setup.py"]
+)
 def test_a_changed_requirement_is_installed(done: Project, name: str):
     with (done.folder / name).open("a") as file:
         file.write("# changed\n")
@@ -177,7 +181,7 @@ def test_the_documentation_has_a_stamp_of_its_own(done: Project):
         return done.calls()
 
     (pip,) = set_up()
-    assert pip.endswith("-e .[docs]")
+    assert pip.endswith("-e .[docs] -e ./benchmarks")
     assert set_up() == []
 
 

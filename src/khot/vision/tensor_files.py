@@ -12,7 +12,12 @@ from torch import Tensor
 
 from khot.whole_files import replacing
 
-__all__ = ["read_tensors", "write_tensors"]
+__all__ = ["check_safetensors", "read_tensors", "write_tensors"]
+
+
+def check_safetensors() -> None:
+    """Raise `ModuleNotFoundError` with the way to install it unless safetensors is there."""
+    _safetensors("safetensors.torch")
 
 
 def write_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: Path) -> None:

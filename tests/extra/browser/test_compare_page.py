@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from khot.bench.compare.comparison import Cell, Comparison, Options, Record
-from khot.bench.compare.page import page
+from khot.compare.comparison import Cell, Comparison, Options, Record
+from khot.compare.report.page import page
 from khot.relaxations import registry
 
 BROWSER = shutil.which("chromium")

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from khot import topk_values
-from khot.bench.peers import import_quietly
 from khot.relaxations.rows.network import network_matrix
 from khot.relaxations.rows.neuralsort import neuralsort_matrix
 from khot.relaxations.rows.softsort import softsort_matrix
+from khot_bench.peers import import_quietly
 
 
 def load(name):

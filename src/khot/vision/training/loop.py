@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
+from khot.vision.tensor_files import check_safetensors
 from khot.vision.training.evaluation import evaluate
 from khot.vision.training.processes import Processes, joined_processes
 from khot.vision.training.run_config import RunConfig
@@ -65,6 +66,7 @@ def train(
         ['epochs', 'network', 'parameters', 'seconds', 'test_loss', 'top1', 'top5', 'training']
     """
     output = Path(output)
+    check_safetensors()  # now, rather than after the first epoch
     with joined_processes() as processes, _kept_random_state():
         train_data, test_data = data or load_data(config, data_dir)
         config.check_fits(train_data)

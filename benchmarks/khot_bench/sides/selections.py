@@ -1,0 +1,43 @@
+"""Sides that select vectors of length 32 by their scores; the vectors are made once for each shape."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+import khot
+from khot.compare.cost.side import BLEND_WIDTH, Side
+from khot.kernels import sorting
+
+__all__ = ["selection", "sort_and_index_add"]
+
+
+@functools.cache
+def _vectors(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape, BLEND_WIDTH, generator=torch.Generator().manual_seed(2), dtype=dtype)
+
+
+def selection(method: str) -> Side:
+    """`khot.select`, as a user calls it, at temperature 1."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.select(_vectors(tuple(x.shape), x.dtype), x, k, method).values
+
+    return Side(f"khot.select, {method}", "khot", khot.__version__, call, "khot", "blends")
+
+
+def sort_and_index_add() -> Side:
+    """khot's argsort, and the sum of weighted vectors into k slots by one `index_add`."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        order = sorting.argsort(x)[1]
+        rows = math.prod(x.shape[:-1])
+        slot = order % k + torch.arange(rows).view(*x.shape[:-1], 1) * k
+        terms = (x.unsqueeze(-1) * _vectors(tuple(x.shape), x.dtype)).flatten(0, -2)
+        sums = terms.new_zeros(rows * k, BLEND_WIDTH).index_add(0, slot.flatten(), terms)
+        return sums.view(*x.shape[:-1], k, BLEND_WIDTH)
+
+    return Side("argsort and index_add", "khot", khot.__version__, call, "khot", "blends")

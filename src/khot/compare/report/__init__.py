@@ -1,0 +1,1 @@
+"""How a comparison is shown: tables, in the terminal and as HTML, and the page."""

@@ -1,0 +1,48 @@
+import pytest
+
+from khot.compare.cost.case import Case
+from khot.compare.cost.failure import Failure
+from khot.compare.cost.memory import Limits, Peak, measure
+from strategies.known_sides import MEBIBYTE
+
+CASE = Case("2×64", (2, 64), 4)
+
+
+@pytest.mark.slow
+def test_peak_of_a_known_allocation():
+    found = measure("strategies.known_sides:allocating", CASE)
+    for peak in found.values():
+        assert isinstance(peak, Peak)
+        assert 50 * MEBIBYTE < peak.bytes < 200 * MEBIBYTE
+
+
+@pytest.mark.slow
+def test_peak_of_a_small_call_is_small_and_prints_do_no_harm():
+    peak = measure("strategies.known_sides:printing", CASE)["forward"]
+    assert isinstance(peak, Peak)
+    assert 0 <= peak.bytes < 8 * MEBIBYTE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind", "reason"),
+    [
+        ("greedy", "memory", "allocate"),
+        ("sleeping", "time", "longer than 0.5 s"),
+        ("failing", "error", "RuntimeError: cannot do this"),
+        ("missing", "error", "missing"),
+    ],
+)
+def test_failures_are_recorded(name, kind, reason):
+    found = measure(f"strategies.known_sides:{name}", CASE, Limits(seconds=0.5, bytes=512 * MEBIBYTE))
+    for failure in found.values():
+        assert isinstance(failure, Failure)
+        assert failure.kind == kind
+        assert reason in failure.reason
+
+
+@pytest.mark.slow
+def test_no_gradient_is_a_failure_of_backward_only():
+    found = measure("strategies.known_sides:hard", CASE)
+    assert isinstance(found["forward"], Peak)
+    assert found["forward+backward"] == Failure("no gradient", "NoGradient: hard has no gradient")
