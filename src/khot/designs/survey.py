@@ -65,7 +65,8 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
     held = bound <= k
     count = held.sum(-1, keepdim=True)
     rest = sums.gather(-1, (n - 1 - count).clamp_min(0))
-    share = (k - count) / torch.where(rest > 0, rest, 1.0)
+    # The count as float64: a number less whole numbers is in torch's default dtype, float32.
+    share = (k - count.double()) / torch.where(rest > 0, rest, 1.0)
     pi = torch.where(held, 1.0, (increasing * share).clamp(0, 1))
     return pi.gather(-1, order.argsort(-1)).to(sizes.dtype)
 

@@ -45,7 +45,7 @@ class SampledTopK(nn.Module):
         k: int,
         *,
         design: str | None = None,
-        estimator: str | Estimator = "straight_through",
+        estimator: str | Estimator = "sampled_straight_through",
         dim: int = -1,
         largest: bool = True,
         **options: Any,
@@ -66,6 +66,9 @@ class SampledTopK(nn.Module):
                 f"{name}: estimator must give a gradient through its sample, got {self.estimator.name!r}; "
                 "use khot.estimators.score_function_loss(f, scores, k)"
             )
+        step = self.estimator.options.get("step")
+        if isinstance(step, nn.Module):  # the state of the estimator is part of the layer's
+            self.step = step
         self.k = k
         self.dim = dim
         self.largest = largest

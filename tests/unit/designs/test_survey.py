@@ -14,6 +14,8 @@ from khot.designs import (
     Systematic,
     Tille,
     TreePivotal,
+    get,
+    names,
 )
 from khot.designs.survey import (
     design_effect,
@@ -49,6 +51,20 @@ def test_inclusion_probabilities(n, k, spread):
     torch.testing.assert_close(pi.sum(-1), torch.full((3,), float(k), dtype=torch.float64))
     torch.testing.assert_close(inclusion_probabilities(1e200 * sizes, k), pi)
     torch.testing.assert_close(inclusion_probabilities(1e-200 * sizes, k), pi)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [design for design in map(get, names()) if design.takes_fractions])
+def test_inclusion_probabilities_have_the_digits_of_their_dtype(kind, dtype):
+    """For any k: its own designs take them, and the default dtype of torch has no say."""
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        n = int(torch.randint(2, 60, (1,), generator=generator))
+        k = n * torch.rand((), generator=generator, dtype=torch.float64).item()
+        sizes = torch.rand(n, generator=generator, dtype=torch.float64).exp().to(dtype)
+        pi = inclusion_probabilities(sizes, k)
+        assert abs(pi.double().sum().item() - k) < 4 * n * torch.finfo(dtype).eps
+        assert abs(kind(k, probs=pi).sample((5,)).sum(-1) - k).max() < 1
 
 
 def test_inclusion_probabilities_at_the_edges():

@@ -1,5 +1,8 @@
 """SampledTopK samples in training and selects in evaluation, with any estimator and design."""
 
+import copy
+import io
+
 import pytest
 import torch
 
@@ -17,8 +20,8 @@ def seeded():
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, khot.estimators.get("straight_through")),
-        ({"design": "tree_pivotal"}, khot.estimators.get("straight_through", design="tree_pivotal")),
+        ({}, khot.estimators.get("sampled_straight_through")),
+        ({"design": "tree_pivotal"}, khot.estimators.get("sampled_straight_through", design="tree_pivotal")),
         (
             {"design": "tree_pivotal", "estimator": "reinmax"},
             khot.estimators.get("reinmax", design="tree_pivotal"),
@@ -66,8 +69,8 @@ def test_evaluation_takes_the_mask():
     ("settings", "error", "message"),
     [
         ({"k": 0}, ValueError, "SampledTopK: k must be a positive integer, got 0"),
-        ({"estimator": "x"}, ValueError, "unknown estimator 'x'; known estimators: straight_through"),
-        ({"design": "x"}, ValueError, "unknown design 'x'; known designs: systematic"),
+        ({"estimator": "x"}, ValueError, "unknown estimator 'x'; known estimators: score_function"),
+        ({"design": "x"}, ValueError, "unknown design 'x'; known designs: conditional_poisson"),
         ({"design": "systematic", "estimator": "simple"}, TypeError, "simple has no option 'design'"),
         (
             {"estimator": "score_function"},
@@ -79,9 +82,28 @@ def test_evaluation_takes_the_mask():
             TypeError,
             "SampledTopK: design and options belong to the estimator",
         ),
-        ({"temperature": 0.1}, TypeError, "straight_through has no option 'temperature'; it has design"),
+        ({"temperature": 0.1}, TypeError, "_straight_through has no option 'temperature'; it has design"),
     ],
 )
 def test_bad_settings_are_named(settings, error, message):
     with pytest.raises(error, match=message):
         SampledTopK(**{"k": 2, **settings})
+
+
+def test_the_state_of_an_adaptive_step_is_part_of_the_layer():
+    """What training has learnt of the step is there after loading, and only that of this layer moves."""
+    layer, other = (khot.nn.SampledTopK(3, estimator="adaptive_imle") for _ in range(2))
+    for seed in range(4):
+        scores = torch.randn(8, 12, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+        (layer(scores) * torch.linspace(-1, 1, 12)).sum().backward()
+    learnt = layer.estimator.options["step"].alpha
+    assert learnt != 1
+    assert other.estimator.options["step"].alpha == 1
+    copied = copy.deepcopy(layer)
+    stored = io.BytesIO()
+    torch.save(layer.state_dict(), stored)
+    stored.seek(0)
+    other.load_state_dict(torch.load(stored, weights_only=True))
+    assert other.estimator.options["step"].alpha == learnt
+    assert copied.estimator.options["step"] is copied.step
+    assert copied.step.alpha == learnt

@@ -17,9 +17,9 @@ from khot.relaxations import select, topk
 from khot.relaxations._select import Order
 from khot.relaxations.registry import get
 from khot.relaxations.straight_through import straight_through
+from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over, taken
 from khot.vision.tokens.merging import merge
 from khot.vision.tokens.scores import log_attention, masked_out
-from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over, taken
 
 __all__ = ["Attention", "Flow", "TokenReduction"]
 
