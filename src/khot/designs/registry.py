@@ -27,6 +27,12 @@ def register(design: Design) -> Design:
 
     Returns:
         The class.
+
+    Example:
+        >>> from khot.designs import Tille
+        >>> register(Tille)
+        Traceback (most recent call last):
+        ValueError: register: a design named 'tille' is already registered
     """
     name = _in_words(design)
     if name in _DESIGNS:

@@ -57,6 +57,12 @@ def register(
 
     Returns:
         A decorator of the function, whose name must be new.
+
+    Example:
+        >>> from khot.estimators import simple
+        >>> register(law="conditional_poisson")(simple)
+        Traceback (most recent call last):
+        ValueError: register: an estimator named 'simple' is already registered
     """
 
     def add(function: Function) -> Function:
