@@ -57,7 +57,7 @@ class SampledTopK(SelectingLayer):
         k: int,
         *,
         design: str | None = None,
-        estimator: str | Estimator = "straight_through",
+        estimator: str | Estimator = "sampled_straight_through",
         temperature: float | None = None,
         learn_temperature: bool = False,
         eval_mode: EvalMode = "same",

@@ -1,5 +1,8 @@
 """SampledTopK samples in training and selects in evaluation, with any estimator and design."""
 
+import copy
+import io
+
 import pytest
 import torch
 
@@ -18,8 +21,8 @@ def seeded():
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, khot.estimators.get("straight_through")),
-        ({"design": "tree_pivotal"}, khot.estimators.get("straight_through", design="tree_pivotal")),
+        ({}, khot.estimators.get("sampled_straight_through")),
+        ({"design": "tree_pivotal"}, khot.estimators.get("sampled_straight_through", design="tree_pivotal")),
         (
             {"design": "tree_pivotal", "estimator": "reinmax"},
             khot.estimators.get("reinmax", design="tree_pivotal"),
@@ -72,8 +75,8 @@ def test_evaluation_takes_the_mask():
         ({"k": True}, TypeError, "SampledTopK: k must be a number, got True"),
         ({"eval_mode": "soft"}, ValueError, "SampledTopK: eval_mode must be 'same', 'hard' or 'random'"),
         ({"learn_temperature": True}, ValueError, "learn_temperature needs an estimator with one"),
-        ({"estimator": "x"}, ValueError, "unknown estimator 'x'; known estimators: straight_through"),
-        ({"design": "x"}, ValueError, "unknown design 'x'; known designs: systematic"),
+        ({"estimator": "x"}, ValueError, "unknown estimator 'x'; known estimators: score_function"),
+        ({"design": "x"}, ValueError, "unknown design 'x'; known designs: conditional_poisson"),
         ({"design": "systematic", "estimator": "simple"}, TypeError, "simple has no option 'design'"),
         (
             {"estimator": "score_function"},
@@ -85,7 +88,7 @@ def test_evaluation_takes_the_mask():
             TypeError,
             "SampledTopK: design belong to the estimator, which was given as simple",
         ),
-        ({"temperature": 0.1}, TypeError, "straight_through has no option 'temperature'; it has design"),
+        ({"temperature": 0.1}, TypeError, "_straight_through has no option 'temperature'; it has design"),
     ],
 )
 def test_bad_settings_are_named(settings, error, message):

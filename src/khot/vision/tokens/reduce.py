@@ -85,7 +85,7 @@ def reduce_tokens(
         design: for ``"sampled"``: what to draw from, if the estimator leaves the choice; see
             :func:`khot.sample`.
         estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or one with options, of
-            ``khot.estimators.get``; by default ``"straight_through"``.
+            ``khot.estimators.get``; by default ``"sampled_straight_through"``.
         generator: where the randomness of ``"sampled"``, or of a random method, comes from.
         num_prefix_tokens: how many tokens at the front are not patches, if the model does not say.
         options: of the method, or of the estimator.
@@ -117,7 +117,7 @@ def reduce_tokens(
     options = _checked_options(name, mode, relaxation, generator, options)
     drawing = None
     if mode == "sampled":
-        drawing = _estimator(name, estimator or "straight_through", design, options)
+        drawing = _estimator(name, estimator or "sampled_straight_through", design, options)
     if fuse and mode in ("soft", "merge"):
         raise ValueError(f"{name}: fuse needs a mode that drops tokens, got mode {mode!r}")
     check_temperature(name, temperature)
