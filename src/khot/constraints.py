@@ -7,8 +7,6 @@ designs draw for a k that is not whole: ⌊k⌋ or ⌈k⌉ ones.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
@@ -85,7 +83,7 @@ class rounded_k_hot(Constraint):
     """Vectors of zeros and ones with ⌊k⌋ or ⌈k⌉ ones.
 
     Args:
-        k: their mean number; any number.
+        k: their mean number; any number, or a tensor that broadcasts to the batch shape.
 
     Example:
         >>> rounded_k_hot(1.5).check(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
@@ -95,16 +93,16 @@ class rounded_k_hot(Constraint):
     is_discrete = True
     event_dim = 1
 
-    def __init__(self, k: float) -> None:
-        self.k = k
-        _checked(k, "rounded_k_hot")
+    def __init__(self, k: float | Tensor) -> None:
+        self.k = _checked(k, "rounded_k_hot")
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each row of ``value`` is such a vector."""
         binary = ((value == 0) | (value == 1)).all(-1)
         ones = (value != 0).sum(-1)
-        return binary & (ones >= math.floor(self.k)) & (ones <= math.ceil(self.k))
+        k = torch.as_tensor(self.k, dtype=torch.float64, device=value.device)
+        return binary & (ones >= k.floor()) & (ones <= k.ceil())
 
     def __repr__(self) -> str:
         """Show k."""

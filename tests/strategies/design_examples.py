@@ -40,3 +40,16 @@ def subsets(n, k):
     """All k-hot vectors, by itertools."""
     rows = [[float(i in chosen) for i in range(n)] for chosen in itertools.combinations(range(n), k)]
     return torch.tensor(rows, dtype=torch.float64).view(-1, n)
+
+
+def by_scores(design, k, scores, **options):
+    """The design at scores: its logits, if it takes nothing else."""
+    return design(k, **{"scores" if "scores" in design.parameters else "logits": scores}, **options)
+
+
+def by_probs(design, k, probs, **options):
+    """The design at inclusion probabilities: their logarithms as logits, if it takes nothing else."""
+    if "probs" in design.parameters:
+        return design(k, probs=probs, **options)
+    settled = torch.where(probs == 1, torch.inf, torch.where(probs == 0, -torch.inf, 0.0)).to(probs)
+    return design(k, logits=torch.where(settled == 0, probs.log(), settled), **options)

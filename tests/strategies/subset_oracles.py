@@ -5,8 +5,7 @@ import itertools
 import torch
 
 import khot
-from khot.designs import SequentialPivotal, Systematic, TreePivotal
-from khot.designs.facade import DESIGNS
+from khot.designs import SequentialPivotal, Systematic, TreePivotal, get
 
 N, K = 7, 3
 IN_RANDOM_ORDER = {
@@ -65,7 +64,7 @@ def probabilities(law, theta, k):
         return in_turn(theta, sets)
     pi = khot.sigmoid_topk(theta, k)
     if law not in IN_RANDOM_ORDER:
-        return DESIGNS[law](k, probs=pi).log_prob(sets).exp()
+        return get(law)(k, probs=pi).log_prob(sets).exp()
     ordered = IN_RANDOM_ORDER[law]
     orders = torch.tensor(list(itertools.permutations(range(len(theta)))))
     return ordered(k, probs=pi[orders]).log_prob(sets[:, orders]).exp().mean(1)

@@ -14,7 +14,6 @@ from torch import Tensor
 import khot
 from khot.bench import log_space_dp
 from khot.bench.sides import Side
-from khot.designs.facade import DESIGNS
 
 __all__ = ["conditional_poisson", "design", "log_space"]
 
@@ -27,10 +26,11 @@ def _probabilities(shape: tuple[int, ...], dtype: torch.dtype, k: int) -> Tensor
 
 def design(name: str) -> Side:
     """A design of `khot.sample`, from inclusion probabilities."""
-    kind = DESIGNS[name]
+    kind = khot.designs.get(name)
 
     def call(x: Tensor, k: int) -> Tensor:
-        return kind(k, probs=_probabilities(tuple(x.shape), x.dtype, k)).sample()
+        pi = _probabilities(tuple(x.shape), x.dtype, k)
+        return (kind(k, probs=pi) if "probs" in kind.parameters else kind(k, logits=pi.log())).sample()
 
     return Side(f"khot {name.replace('_', ' ')}", "khot", khot.__version__, call, "khot")
 

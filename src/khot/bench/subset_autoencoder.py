@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from khot import hard_topk
 from khot.estimators import Estimator, score_function_loss
-from khot.estimators.arguments import distribution_of
+from khot.estimators._arguments import distribution_of
 
 __all__ = ["WITH_ENTROPY", "SubsetAutoencoder", "Task", "train"]
 

@@ -28,11 +28,12 @@ Cube                no                       balanced on given variables        
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
-All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``logits``.
-Logits are scores, sent through ``khot.sigmoid_topk``, but for ``ConditionalPoisson`` and ``PlackettLuce``
-they are the natural parameters, as in ``OneHotCategorical``. ``KHotCategorical`` is another name of
-``ConditionalPoisson``, and ``KHotCategoricalStraightThrough`` the one with gradients through samples.
-``khot.sample`` draws in one call.
+All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``scores``, with
+π = ``khot.sigmoid_topk(scores, k)``. ``logits`` are natural parameters, as in ``OneHotCategorical``:
+``ConditionalPoisson`` takes them too, and ``PlackettLuce``, which has no given π, takes nothing else.
+``KHotCategorical`` is another name of ``ConditionalPoisson``, and ``KHotCategoricalStraightThrough`` the one
+with gradients through samples. ``khot.sample`` draws in one call; ``names()`` and ``get(name)`` are the
+designs that it, the estimators and ``khot.nn.SampledTopK`` take by name, and ``register`` adds one.
 
 ``khot.designs.survey`` has inclusion probabilities proportional to size, estimates of totals, and variances.
 
@@ -56,6 +57,7 @@ from khot.designs.pivotal.random_pivotal import RandomPivotal
 from khot.designs.pivotal.sequential_pivotal import SequentialPivotal
 from khot.designs.pivotal.tree_pivotal import RandomTreePivotal, TreePivotal
 from khot.designs.poisson import Poisson
+from khot.designs.registry import get, name_of, names, register
 from khot.designs.simple_random import SimpleRandom
 from khot.designs.splitting.brewer import Brewer
 from khot.designs.splitting.midzuno import Midzuno
@@ -88,6 +90,10 @@ __all__ = [
     "Systematic",
     "Tille",
     "TreePivotal",
+    "get",
+    "name_of",
+    "names",
+    "register",
     "sample",
     "survey",
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,26 +24,28 @@ def validates(validate_args: bool | None) -> bool:
     return not torch.compiler.is_compiling() if validate_args is None else validate_args
 
 
-def check_one_of(name: str, probs: Tensor | None, logits: Tensor | None) -> Tensor:
-    """The one parameter that is given, floating-point and at least a vector."""
-    if (probs is None) == (logits is None):
+def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
+    """Which of the parameters is given: exactly one, floating-point and at least a vector."""
+    given = [argument for argument, value in parameters.items() if value is not None]
+    if len(given) != 1:
         raise ValueError(
-            f"{name}: give one of probs and logits, got {'neither' if probs is None else 'both'}"
+            f"{name}: give {'one of ' if len(parameters) > 1 else ''}{', '.join(parameters)}, "
+            f"got {' and '.join(given) or 'none'}"
         )
-    argument = "probs" if logits is None else "logits"
-    given = probs if logits is None else logits
-    if not isinstance(given, Tensor):
-        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(given).__name__}")
-    if not given.is_floating_point():
-        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {given.dtype}")
-    if given.dim() == 0 or given.shape[-1] == 0:
-        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(given.shape)}")
-    return given
+    argument = given[0]
+    value = parameters[argument]
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(value).__name__}")
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {value.dtype}")
+    if value.dim() == 0 or value.shape[-1] == 0:
+        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(value.shape)}")
+    return argument
 
 
 def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
-    """k, if 0 ≤ k ≤ n, and an integer where it has to be one."""
-    if isinstance(k, bool) or not isinstance(k, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+    """k, if 0 ≤ k ≤ n: an int where it is a whole number, which it may have to be."""
+    if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be a number, got {type(k).__name__}")
     if not 0 <= k <= n:
         raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")
@@ -55,16 +58,13 @@ def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
     return float(k)
 
 
-def check_scores(name: str, logits: Tensor, k: float) -> None:
-    """Raise for NaN, for more than k entries at +inf, and for fewer than k above −inf."""
-    if bool(logits.isnan().any()):
-        raise ValueError(f"{name}: logits must not be NaN")
-    certain = int((logits == math.inf).sum(-1).max()) if logits.numel() else 0
+def check_scores(name: str, argument: str, scores: Tensor, k: float) -> None:
+    """Raise for NaN and for more than k entries at +inf."""
+    if bool(scores.isnan().any()):
+        raise ValueError(f"{name}: {argument} must not be NaN")
+    certain = int((scores == math.inf).sum(-1).max()) if scores.numel() else 0
     if certain > k:
-        raise ValueError(f"{name}: logits must have at most k = {k} entries at +inf, got {certain}")
-    allowed = int((logits > -math.inf).sum(-1).min()) if logits.numel() else k
-    if allowed < k:
-        raise ValueError(f"{name}: logits must have at least k = {k} entries above -inf, got {allowed}")
+        raise ValueError(f"{name}: {argument} must have at most k = {k} entries at +inf, got {certain}")
 
 
 def check_probabilities(name: str, probs: Tensor, k: float) -> None:

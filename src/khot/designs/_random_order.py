@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +28,12 @@ _LONG = 1 << 15
 
 
 class RandomOrder(KHotDistribution):
-    """The base of designs that shuffle first; a subclass says how it draws from rows in a given order."""
+    """The base of designs that shuffle first; a subclass says how it draws from rows in a given order.
+
+    ``ordered`` is the design that it is given the order.
+    """
+
+    ordered: ClassVar[type[KHotDistribution]]
 
     def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
         """k-hot rows from probabilities (rows, n), gone through in that order."""
@@ -51,17 +57,10 @@ class RandomOrder(KHotDistribution):
             first += len(x)
         return drawn.view(shape)
 
-    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
-
-        Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
-        """
-        with torch.no_grad():
-            drawn = list(self._chunks(torch.Size(sample_shape), generator))
-            x = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
-            return x.view(self._extended_shape(torch.Size(sample_shape))).to(self._dtype)
+    def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        drawn = list(self._chunks(sample_shape, generator))
+        x = drawn[0] if len(drawn) == 1 else torch.cat(drawn)
+        return x.view(self._extended_shape(sample_shape))
 
     def _no_closed_form(self) -> str:
         return (

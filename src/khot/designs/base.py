@@ -1,9 +1,12 @@
-"""What all designs of a fixed size share."""
+"""What all designs of a fixed size share.
+
+The public methods check, cast, and settle rows that leave nothing to chance; a design says how it draws in
+``_draw``, and what it has in closed form in ``_log_prob``, ``_entropy``, ``_joint_inclusion`` and ``_mode``.
+"""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
@@ -22,11 +25,12 @@ from khot.designs._arguments import (
     normalised,
     validates,
 )
-from khot.relaxations import sigmoid_topk
+from khot.designs._enumeration import all_k_hot
+from khot.designs._short_rows import ShortRows, short_rows
+from khot.relaxations import sigmoid_topk, straight_through
+from khot.relaxations._arguments import compute_dtype
 
 __all__ = ["KHotDistribution"]
-
-_MOST_SUBSETS = 1_000_000
 
 
 class KHotDistribution(Distribution):
@@ -40,11 +44,14 @@ class KHotDistribution(Distribution):
         k: how many ones.
         probs: inclusion probabilities π of shape (…, n), with sum k up to the rounding of their dtype (they
             are normalised within it). π = 0 is never drawn, π = 1 always.
-        logits: instead of ``probs``, scores: π is then ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π is then ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf
+            always; if k units or fewer are above −inf, all of them are drawn, and the row has so many ones.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Attributes:
         exact_inclusion: whether P(xᵢ = 1) is exactly π.
+        parameters: what it can be made from: ``probs``, ``scores``, ``logits``.
+        takes_fractions: whether k may be any number, and not only a whole one.
 
     Example:
         >>> from khot.designs import Systematic
@@ -55,65 +62,78 @@ class KHotDistribution(Distribution):
 
     has_enumerate_support = True
     exact_inclusion: ClassVar[bool] = True
-    _takes_fractions: ClassVar[bool] = False
+    parameters: ClassVar[tuple[str, ...]] = ("probs", "scores")
+    takes_fractions: ClassVar[bool] = False
+    _short: ShortRows | None = None
 
     def __init__(
         self,
         k: float,
+        *,
         probs: Tensor | None = None,
-        logits: Tensor | None = None,
+        scores: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        self._set_up(k, {"probs": probs, "scores": scores}, validate_args)
+
+    def _set_up(self, k: float, given: dict[str, Tensor | None], validate_args: bool | None) -> None:
         name = type(self).__name__
-        given = check_one_of(name, probs, logits)
-        self.k = check_size(name, k, given.shape[-1], whole=not self._takes_fractions)
-        self._dtype = given.dtype
+        self._given = check_one_of(name, given)
+        parameter = cast("Tensor", given[self._given])
+        self.k = check_size(name, k, parameter.shape[-1], whole=not self.takes_fractions)
+        self._dtype = parameter.dtype
         validate = validates(validate_args)
-        if logits is not None:
-            self.logits = logits
-        else:
-            self.probs = given
-        if validate and logits is not None:
-            check_scores(name, logits, math.ceil(self.k))
+        setattr(self, self._given, parameter)
+        if self._given != "probs":
+            if validate:
+                check_scores(name, self._given, parameter, math.ceil(self.k))
+            self._short = short_rows(parameter, self.k, look=validate)
         elif validate:
-            check_probabilities(name, given, self.k)
-        super().__init__(given.shape[:-1], given.shape[-1:], validate_args=False)
+            check_probabilities(name, parameter, self.k)
+        super().__init__(parameter.shape[:-1], parameter.shape[-1:], validate_args=False)
         self._validate_args = validate
 
     @functools.cached_property
     def probs(self) -> Tensor:  # pyright: ignore[reportRedeclaration]
-        """Inclusion probabilities π, as given or from the logits."""
+        """Inclusion probabilities π, as given or from the scores."""
         with torch.enable_grad():
-            return self._from_logits().to(self._dtype)
+            return self._settled(self._from_scores().to(self._dtype))
 
     @functools.cached_property
     def _inclusion(self) -> Tensor:
-        """π in float64, with sum k: at n = 1e6 sums in float32 are too coarse."""
+        """π in float64, with sum k: at n = 1e6 sums in float32 are too coarse. Short rows are harmless."""
         with torch.enable_grad():
-            return normalised(self._from_logits() if "logits" in self.__dict__ else self.probs, self.k)
+            return normalised(self.probs if self._given == "probs" else self._from_scores(), self.k)
 
     @property
     def _rows(self) -> Tensor:
         """π to draw from by a kernel, which normalises it itself: as given, if a kernel can read it."""
-        as_given = "logits" not in self.__dict__ and self._dtype in (torch.float32, torch.float64)
-        return (self.probs if as_given else self._inclusion).detach()
+        readable = self._short is None and self._dtype in (torch.float32, torch.float64)
+        return (self.probs if readable else self._inclusion).detach()
 
-    def _from_logits(self) -> Tensor:
-        return sigmoid_topk(self.logits.double(), self.k)
+    def _from_scores(self) -> Tensor:
+        return sigmoid_topk(self._parameter.to(compute_dtype(self._parameter)), self.k)
 
     @property
     def _parameter(self) -> Tensor:
-        return self.logits if "logits" in self.__dict__ else self.probs
+        """What was given, harmless in short rows."""
+        given: Tensor = self.__dict__[self._given]
+        return given if self._short is None else self._short.harmless(given)
+
+    def _settled(self, vectors: Tensor) -> Tensor:
+        return vectors if self._short is None else self._short.vectors(vectors)
 
     @property
     def arg_constraints(self) -> Mapping[str, Constraint]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """``probs`` on the capped simplex of k, ``logits`` real."""
-        given = {"probs": capped_simplex(self.k), "logits": constraints.real_vector}
-        return {name: constraint for name, constraint in given.items() if name in self.__dict__}
+        """``probs`` on the capped simplex of k, ``scores`` and ``logits`` real."""
+        given = capped_simplex(self.k) if self._given == "probs" else constraints.real_vector
+        return {self._given: given}
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Constraint:  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
         """The k-hot vectors; for a k that is not whole those with ⌊k⌋ or ⌈k⌉ ones."""
+        if self._short is not None:
+            return rounded_k_hot(self._short.sizes(self.k))
         return k_hot(self.k) if isinstance(self.k, int) else rounded_k_hot(self.k)
 
     @property
@@ -123,17 +143,30 @@ class KHotDistribution(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """Inclusion probabilities π."""
-        return self._inclusion.to(self._dtype)
+        """Inclusion probabilities: π, or what they really are where π is approximate."""
+        return self._settled(self._true_inclusion.to(self._dtype))
 
     @property
     def variance(self) -> Tensor:
         """π(1 − π), whatever the design."""
-        return (self._inclusion * (1 - self._inclusion)).to(self._dtype)
+        pi = self._settled(self._true_inclusion)
+        return (pi * (1 - pi)).to(self._dtype)
+
+    @property
+    def _true_inclusion(self) -> Tensor:
+        return self._inclusion
 
     @property
     def joint_inclusion(self) -> Tensor:
         """P(xᵢ = xⱼ = 1), shape (…, n, n); its diagonal is π."""
+        joint, pi = self._joint_inclusion().double(), self._true_inclusion
+        most = torch.minimum(pi.unsqueeze(-1), pi.unsqueeze(-2))
+        # Rounding may have left them a hair outside of what is possible; their gradient is what it was.
+        joint = straight_through(joint, torch.minimum(joint.clamp_min(0), most))
+        joint = torch.where(torch.eye(self.n, dtype=torch.bool, device=pi.device), pi.unsqueeze(-1), joint)
+        return (joint if self._short is None else self._short.pairs(joint)).to(self._dtype)
+
+    def _joint_inclusion(self) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__}: joint_inclusion {self._no_closed_form()}")
 
     @property
@@ -145,10 +178,17 @@ class KHotDistribution(Distribution):
     @property
     def mode(self) -> Tensor:
         """A most likely k-hot vector."""
+        return self._settled(self._mode().to(self._dtype))
+
+    def _mode(self) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__}: mode {self._no_closed_form()}")
 
     def entropy(self) -> Tensor:
         """Entropy in nats."""
+        entropy = self._entropy()
+        return (entropy if self._short is None else self._short.zero(entropy)).to(self._dtype)
+
+    def _entropy(self) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__}: entropy {self._no_closed_form()}")
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -157,6 +197,12 @@ class KHotDistribution(Distribution):
         Args:
             value: zeros and ones, shape broadcastable to (…, n).
         """
+        x = self._checked_value(value)
+        log_prob = self._log_prob(x)
+        return (log_prob if self._short is None else self._short.log_prob(x, log_prob)).to(self._dtype)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """Of booleans of the full shape."""
         raise NotImplementedError(f"{type(self).__name__}: log_prob {self._no_closed_form()}")
 
     def _no_closed_form(self) -> str:
@@ -175,7 +221,7 @@ class KHotDistribution(Distribution):
             Zeros and ones of shape ``sample_shape`` + batch shape + (n,), in the dtype of the parameters.
         """
         with torch.no_grad():
-            return self._as_k_hot(self.sample_indices(sample_shape, generator))
+            return self._settled(self._draw_k_hot(torch.Size(sample_shape), generator).to(self._dtype))
 
     def sample_indices(
         self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
@@ -188,13 +234,20 @@ class KHotDistribution(Distribution):
 
         Returns:
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
-            dimension. If k is not whole and a draw has ⌊k⌋ ones, its last index is n.
+            dimension. If a draw has fewer ones, its last indices are n: if k is not whole and ⌊k⌋ are drawn,
+            and where fewer than k units can be.
         """
         with torch.no_grad():
-            return self._draw(torch.Size(sample_shape), generator)
+            indices = self._draw(torch.Size(sample_shape), generator)
+            return indices if self._short is None else self._short.indices(indices)
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Indices as those of ``sample_indices``."""
         raise NotImplementedError
+
+    def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """K-hot vectors in any dtype: by default from the indices."""
+        return self._as_k_hot(self._draw(sample_shape, generator))
 
     def _as_k_hot(self, indices: Tensor) -> Tensor:
         whole = isinstance(self.k, int)
@@ -218,21 +271,14 @@ class KHotDistribution(Distribution):
         Returns:
             Shape (C(n, k), …, n); an error beyond a million vectors.
         """
-        if not isinstance(self.k, int):
+        if not isinstance(self.k, int) or self._short is not None:
+            got = f"k = {self.k}" + ("" if self._short is None else ", and rows with fewer units to draw")
             raise NotImplementedError(
-                f"{type(self).__name__}: enumerate_support needs a whole k, got k = {self.k}"
+                f"{type(self).__name__}: enumerate_support needs draws of one size, got {got}"
             )
-        count = math.comb(self.n, self.k)
-        if count > _MOST_SUBSETS:
-            raise ValueError(
-                f"{type(self).__name__}: enumerate_support gives at most {_MOST_SUBSETS} vectors, "
-                f"got C({self.n}, {self.k}) = {count}"
-            )
-        chosen = list(itertools.combinations(range(self.n), self.k))
-        indices = torch.tensor(chosen, dtype=torch.long, device=self._parameter.device).view(count, self.k)
-        rows = torch.zeros(count, self.n, dtype=self._dtype, device=self._parameter.device)
-        rows = rows.scatter_(-1, indices, 1.0).view(count, *(1 for _ in self.batch_shape), self.n)
-        return rows.expand(count, *self.batch_shape, self.n) if expand else rows
+        rows = all_k_hot(type(self).__name__, self.n, self.k).to(self._parameter)
+        rows = rows.view(-1, *(1 for _ in self.batch_shape), self.n)
+        return rows.expand(-1, *self.batch_shape, self.n) if expand else rows
 
     def expand(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None
@@ -244,7 +290,8 @@ class KHotDistribution(Distribution):
         """
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
         shape = (*batch_shape, self.n)
-        new.k, new._dtype = self.k, self._dtype
+        new.k, new._dtype, new._given = self.k, self._dtype, self._given
+        new._short = None if self._short is None else self._short.expand(tuple(batch_shape))
         for name, value in self.__dict__.items():
             if isinstance(value, Tensor) and value.shape == self.batch_shape + self.event_shape:
                 new.__dict__[name] = value.expand(shape)
@@ -252,7 +299,15 @@ class KHotDistribution(Distribution):
         new._validate_args = self._validate_args
         return new
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was computed and kept: it may carry a graph, which cannot be copied."""
+        kept = {
+            name
+            for name in self.__dict__
+            if isinstance(getattr(type(self), name, None), functools.cached_property) and name != self._given
+        }
+        return {name: value for name, value in self.__dict__.items() if name not in kept}
+
     def __repr__(self) -> str:
         """Show k and the shape of the parameters."""
-        given = "logits" if "logits" in self.__dict__ else "probs"
-        return f"{type(self).__name__}(k: {self.k}, {given}: {self._parameter.size()})"
+        return f"{type(self).__name__}(k: {self.k}, {self._given}: {self._parameter.size()})"

@@ -39,7 +39,7 @@ class Cube(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         balance: auxiliary variables X, shape (…, n, p), the most important one first; a constant gives
             estimates of n. Balance on π itself, the fixed size, is always there.
         validate_args: whether to check values; by default yes, but for code that is compiled.
@@ -57,15 +57,14 @@ class Cube(KHotDistribution):
 
     def __init__(
         self,
-        k: int,
+        k: float,
+        *,
+        balance: Tensor,
         probs: Tensor | None = None,
-        logits: Tensor | None = None,
-        balance: Tensor | None = None,
+        scores: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        super().__init__(k, probs, logits, validate_args)
-        if balance is None:
-            raise ValueError("Cube: give balance, the auxiliary variables of shape (…, n, p)")
+        super().__init__(k, probs=probs, scores=scores, validate_args=validate_args)
         if balance.dim() < 2 or balance.shape[-2] != self.n or not balance.is_floating_point():
             raise ValueError(
                 f"Cube: balance must be floating-point of shape (…, {self.n}, p), "

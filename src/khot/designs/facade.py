@@ -1,120 +1,134 @@
-"""One call to draw k of n: by scores or by inclusion probabilities, with any design."""
+"""One call to draw k of n: by scores, inclusion probabilities or logits, with any design."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+import warnings
 
 import torch
 from torch import Tensor
 
+from khot.constraints import SUM_TOLERANCE
+from khot.designs._arguments import check_one_of, check_size
 from khot.designs.base import KHotDistribution
-from khot.designs.exponential.conditional_poisson import ConditionalPoisson
-from khot.designs.exponential.sampford import Sampford
-from khot.designs.order_sampling.pareto import AdjustedPareto, Pareto
-from khot.designs.order_sampling.plackett_luce import PlackettLuce
-from khot.designs.pivotal.random_pivotal import RandomPivotal
-from khot.designs.pivotal.sequential_pivotal import SequentialPivotal
-from khot.designs.pivotal.tree_pivotal import RandomTreePivotal, TreePivotal
-from khot.designs.splitting.brewer import Brewer
-from khot.designs.splitting.midzuno import Midzuno
-from khot.designs.splitting.tille import Tille
-from khot.designs.systematic.random_systematic import RandomSystematic
-from khot.designs.systematic.systematic import Systematic
+from khot.designs.registry import get, names
+from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import allowed_scores, check_mask, position
 
-__all__ = ["DESIGNS", "design_for", "sample"]
-
-DESIGNS: dict[str, type[KHotDistribution]] = {
-    "systematic": Systematic,
-    "random_systematic": RandomSystematic,
-    "tree_pivotal": TreePivotal,
-    "random_tree_pivotal": RandomTreePivotal,
-    "sequential_pivotal": SequentialPivotal,
-    "random_pivotal": RandomPivotal,
-    "tille": Tille,
-    "midzuno": Midzuno,
-    "conditional_poisson": ConditionalPoisson,
-    "sampford": Sampford,
-    "brewer": Brewer,
-    "pareto": Pareto,
-    "adjusted_pareto": AdjustedPareto,
-    "plackett_luce": PlackettLuce,
-}
-"""The designs of ``khot.sample`` by name."""
-
-# Up to this n·min(k, n − k) a draw from scores takes milliseconds, mostly near what random tree pivotal
-# sampling takes. From probs the weights are solved for first, which takes some 10 to 100 ms.
-_SMALL = {"scores": 1_000_000, "probs": 100_000}
+__all__ = ["sample"]
 
 
 def sample(
-    x: Tensor,
-    k: float,
-    design: str = "auto",
+    scores: Tensor | None = None,
+    k: float | None = None,
     *,
-    given: Literal["scores", "probs"] = "scores",
+    probs: Tensor | None = None,
+    logits: Tensor | None = None,
+    design: str | type[KHotDistribution] = "random_tree_pivotal",
     sample_shape: tuple[int, ...] = (),
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
+    largest: bool = True,
+    at_most: bool = False,
 ) -> Tensor:
     r"""Draw exactly ``k`` of the n entries along ``dim``, as a k-hot vector.
 
     .. math:: x \in \{0, 1\}^n, \quad \textstyle\sum_i x_i = k, \quad P(x_i = 1) = \pi_i
 
-    No gradient: see ``khot.designs.KHotCategoricalStraightThrough`` and ``khot.estimators``.
+    Give one of ``scores``, ``probs`` and ``logits``. No gradient: see
+    ``khot.designs.KHotCategoricalStraightThrough`` and ``khot.estimators``.
 
     Args:
-        x: scores or inclusion probabilities, any floating shape.
+        scores: any floating shape; π is ``sigmoid_topk(scores, k)`` in every design. −inf is never drawn,
+            +inf always; where ``k`` or fewer entries may be drawn, all of them are.
         k: how many are drawn, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
-        design: ``conditional_poisson`` (the largest entropy), ``random_tree_pivotal``, ``tree_pivotal``,
-            ``random_pivotal``, ``sequential_pivotal``, ``random_systematic``, ``systematic``, ``sampford``,
-            ``brewer``, ``tille`` or ``midzuno``; with inclusion probabilities that are only near π
-            ``pareto``, ``adjusted_pareto`` and ``plackett_luce``. ``auto`` is conditional Poisson where its
-            table is small, n·min(k, n − k) ≤ 1e6 for scores and ≤ 1e5 for probs, and random tree pivotal
-            beyond.
-        given: what ``x`` is. From scores, π is ``sigmoid_topk(x, k)``, except that for conditional Poisson
-            and Plackett–Luce scores are the natural parameters; −inf is never drawn, +inf always.
-            Probabilities sum to ``k``.
+        probs: inclusion probabilities π, which lie in [0, 1] and sum to ``k``.
+        logits: natural parameters, for ``conditional_poisson`` (whose π they are not scores of) and
+            ``plackett_luce`` (Gumbel top-k), which takes nothing else.
+        design: a name in ``khot.designs.names()`` or a class. The default is near the largest entropy and
+            needs no solve; ``conditional_poisson`` has the largest. With π that is only approximate
+            ``pareto`` and ``adjusted_pareto``.
         sample_shape: how many draws, as a shape.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension of the n entries.
-        mask: boolean, broadcastable to ``x``; False is never drawn (and must have probability 0).
+        mask: boolean, broadcastable to what is given; False is never drawn (and must have probability 0).
+        largest: whether large scores are likely to be drawn, or small ones.
+        at_most: whether a ``k`` above n means n, and is not an error.
 
     Returns:
-        Zeros and ones of shape ``sample_shape`` + ``x.shape``, in the dtype of ``x``.
+        Zeros and ones of shape ``sample_shape`` + that of what is given, in its dtype.
 
     Example:
         >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0])
         >>> x = sample(scores, 2, sample_shape=(1000,), generator=torch.Generator().manual_seed(0))
         >>> x.sum(-1).unique(), x.mean(0).argmax()
         (tensor([2.]), tensor(0))
+        >>> sample(probs=torch.tensor([0.0, 1.0, 1.0, 0.0]), k=2)
+        tensor([0., 1., 1., 0.])
 
     Reference: Tillé (2006), Sampling Algorithms.
     """
     name = "sample"
-    last = position(name, x, dim)
-    if given not in ("scores", "probs"):
-        raise ValueError(f"{name}: given must be 'scores' or 'probs', got {given!r}")
-    if given == "scores":
-        x = allowed_scores(name, x, mask)
-    elif mask is not None:
-        check_mask(name, x, mask)
-        x = torch.where(mask, x, torch.zeros_like(x))  # their sum says so if they were not 0
-    rows = x.detach().movedim(last, -1)
-    kind = design_for(design, rows.shape[-1], k, given)
-    distribution = kind(k, probs=rows) if given == "probs" else kind(k, logits=rows)
-    return distribution.sample(sample_shape, generator).movedim(-1, last - x.dim())
+    parameters = {"scores": scores, "probs": probs, "logits": logits}
+    argument = check_one_of(name, parameters)
+    given = parameters[argument]
+    assert given is not None
+    last = position(name, given, dim)
+    kind = get(design, name)
+    if argument not in kind.parameters:
+        takes = " or ".join(f"{each}=" for each in kind.parameters)
+        raise TypeError(f"{name}: design {kind.__name__} takes {takes}, got {argument}")
+    size = _size(kind, k, given.shape[last], at_most)
+    if argument == "probs":
+        rows = _without(name, given, mask)
+    else:
+        rows = allowed_scores(name, given if largest else -given, mask)
+    if argument != "scores" and not largest:
+        raise ValueError(f"{name}: largest=False is for scores, got {argument}")
+    rows = rows.detach().movedim(last, -1)
+    if argument == "scores" and mask is None:
+        _warn_of_probabilities(rows, size)
+    made = kind(size, **{argument: rows})
+    return made.sample(sample_shape, generator).movedim(-1, last - given.dim())
 
 
-def design_for(design: str, n: int, k: float, given: str) -> type[KHotDistribution]:
-    """The class of a design, with the rule of ``auto``."""
-    if design == "auto":
-        if k != math.floor(k):
-            return TreePivotal
-        small = n * min(k, n - k) <= _SMALL[given]
-        return ConditionalPoisson if small else RandomTreePivotal
-    if design not in DESIGNS:
-        raise ValueError(f"sample: unknown design {design!r}; known designs: auto, {', '.join(DESIGNS)}")
-    return DESIGNS[design]
+def _size(kind: type[KHotDistribution], k: float | None, n: int, at_most: bool) -> float:
+    """k as a number that the design can draw."""
+    name = "sample"
+    if k is None:
+        raise TypeError(f"{name}: give k, how many are drawn")
+    if at_most and not isinstance(k, bool) and k > n:
+        return n
+    size = check_size(name, k, n, whole=False)
+    if not isinstance(size, int) and not kind.takes_fractions:
+        these = ", ".join(each for each in names() if get(each).takes_fractions)
+        raise ValueError(
+            f"{name}: k must be an integer for design {kind.__name__}, got k = {k}; "
+            f"these take any number: {these}"
+        )
+    return size
+
+
+def _without(name: str, probs: Tensor, mask: Tensor | None) -> Tensor:
+    """Probabilities that are 0 where the mask is; their sum says so if they were not."""
+    if mask is None:
+        return probs
+    check_mask(name, probs, mask)
+    return torch.where(mask, probs, torch.zeros_like(probs))
+
+
+def _warn_of_probabilities(rows: Tensor, k: float) -> None:
+    """Scores that look like inclusion probabilities, and would be taken for something else."""
+    if not 0 < k < rows.shape[-1] or not is_plain(rows):
+        return
+    low, high = rows.aminmax()
+    if not (low >= 0 and high <= 1):
+        return
+    away = (rows.double().sum(-1) - k).abs().max().item()
+    if away <= SUM_TOLERANCE[rows.dtype] * max(k, 1.0) and not math.isnan(away):
+        warnings.warn(
+            f"sample: scores lie in [0, 1] and sum to k = {k}, as inclusion probabilities do; they are taken "
+            "as scores, π = sigmoid_topk(scores, k). If they are probabilities, pass probs=",
+            stacklevel=3,
+        )

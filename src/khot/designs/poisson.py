@@ -44,7 +44,9 @@ class Poisson(Distribution):
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
-        given = check_one_of("Poisson", probs, logits)
+        parameters = {"probs": probs, "logits": logits}
+        given = parameters[check_one_of("Poisson", parameters)]
+        assert given is not None
         if validates(validate_args) and probs is not None and not bool(((probs >= 0) & (probs <= 1)).all()):
             raise ValueError(
                 f"Poisson: probs must lie in [0, 1], got values in [{probs.min():g}, {probs.max():g}]"

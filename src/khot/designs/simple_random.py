@@ -92,35 +92,26 @@ class SimpleRandom(KHotDistribution):
             chosen = torch.cat(orders) if orders else torch.empty((0, k), dtype=torch.long, device=device)
         return chosen.sort(-1).values.view(*shape, k)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Minus the logarithm of the number of sets.
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """Minus the logarithm of the number of sets."""
+        return torch.where(x.sum(-1) == self.k, -self._entropy(), -math.inf)
 
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
-        return torch.where(x.sum(-1) == self.k, -self.entropy(), -math.inf)
-
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """The logarithm of the number of sets."""
         n, k = self.n, int(self.k)
         sets = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) if 0 < k < n else 0.0
-        return torch.full(self.batch_shape, sets, dtype=self._dtype, device=self.probs.device)
+        return torch.full(self.batch_shape, sets, dtype=torch.float64, device=self.probs.device)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """k(k − 1)/(n(n − 1)), with π on the diagonal."""
         n, k = self.n, int(self.k)
-        joint = torch.full(
-            (n, n), k * (k - 1) / (n * max(1, n - 1)), dtype=self._dtype, device=self.probs.device
-        )
-        return joint.fill_diagonal_(k / n).expand(*self.batch_shape, n, n)
+        joint = torch.full((), k * (k - 1) / (n * max(1, n - 1)), dtype=torch.float64)
+        return joint.to(self.probs.device).expand(*self.batch_shape, n, n)
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The first k units: all sets are equally likely."""
         x = torch.arange(self.n, device=self.probs.device) < self.k
-        return x.to(self._dtype).expand(self.batch_shape + self.event_shape)
+        return x.expand(self.batch_shape + self.event_shape)
 
     def __repr__(self) -> str:
         """Show k, n and the batch."""

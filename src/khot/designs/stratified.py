@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import get
 
 __all__ = ["Stratified"]
 
@@ -23,10 +24,10 @@ class Stratified(KHotDistribution):
     Args:
         strata: the stratum of each unit, integers 0 … H − 1 of shape (n,), each with at least one unit.
         designs: one for each stratum, over its units in their order, with one batch shape; or a class that
-            is made for each stratum from ``k`` and its part of ``probs`` or ``logits``.
+            or a name that is made for each stratum from ``k`` and its part of ``probs`` or ``scores``.
         k: with a class, how many units of each stratum, H integers.
         probs: with a class, inclusion probabilities (…, n), which sum to ``k[h]`` over stratum h.
-        logits: with a class, instead of ``probs``, scores (…, n).
+        scores: with a class, instead of ``probs``, scores (…, n).
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -35,7 +36,7 @@ class Stratified(KHotDistribution):
         >>> design = Stratified(strata, [SimpleRandom(1, 2), SimpleRandom(2, 3)])
         >>> design.mean
         tensor([0.5000, 0.6667, 0.5000, 0.6667, 0.6667])
-        >>> Stratified(strata, Systematic, k=[1, 1], logits=torch.zeros(5)).joint_inclusion[0]
+        >>> Stratified(strata, Systematic, k=[1, 1], scores=torch.zeros(5)).joint_inclusion[0]
         tensor([0.5000, 0.1667, 0.0000, 0.1667, 0.1667])
 
     Reference: Neyman (1934), On the Two Different Aspects of the Representative Method.
@@ -44,17 +45,18 @@ class Stratified(KHotDistribution):
     def __init__(
         self,
         strata: Tensor,
-        designs: Sequence[KHotDistribution] | type[KHotDistribution],
+        designs: Sequence[KHotDistribution] | str | type[KHotDistribution],
         k: Sequence[int] | None = None,
+        *,
         probs: Tensor | None = None,
-        logits: Tensor | None = None,
+        scores: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
         members = _members(strata)
-        if isinstance(designs, type):
-            made = _of_class(members, designs, k, probs, logits, validate_args)
-        elif not (k is None and probs is None and logits is None):
-            raise ValueError("Stratified: k, probs and logits are for a class; designs are made already")
+        if isinstance(designs, str | type):
+            made = _of_class(members, get(designs, "Stratified"), k, probs, scores, validate_args)
+        elif not (k is None and probs is None and scores is None):
+            raise ValueError("Stratified: k, probs and scores are for a class; designs are made already")
         else:
             made = list(designs)
         _check_parts(members, made)
@@ -81,22 +83,17 @@ class Stratified(KHotDistribution):
         ]
         return torch.cat(drawn, -1).sort(-1).values
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over strata; −inf where a stratum has not its number of units.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value).to(self._dtype)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The sum over strata; −inf where a stratum has not its number of units."""
+        x = x.to(self._dtype)
         terms = [part.log_prob(x[..., units]) for units, part in zip(self._members, self._parts, strict=True)]
         return torch.stack(terms).sum(0)
 
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """The sum over strata."""
         return torch.stack([part.entropy() for part in self._parts]).sum(0)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """Products of π across strata, the joint inclusion of the design within each."""
         pi = self.mean
         joint = (pi.unsqueeze(-1) * pi.unsqueeze(-2)).clone()
@@ -104,8 +101,7 @@ class Stratified(KHotDistribution):
             joint[..., units.unsqueeze(-1), units] = part.joint_inclusion
         return joint
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The modes of the strata."""
         return self._gathered([part.mode for part in self._parts])
 
@@ -141,21 +137,21 @@ def _of_class(
     design: type[KHotDistribution],
     k: Sequence[int] | None,
     probs: Tensor | None,
-    logits: Tensor | None,
+    scores: Tensor | None,
     validate_args: bool | None,
 ) -> list[KHotDistribution]:
     if k is None or len(k) != len(members):
         got = None if k is None else list(k)
         raise ValueError(f"Stratified: k must have one size for each of {len(members)} strata, got {got}")
     n = sum(map(len, members))
-    for name, given in (("probs", probs), ("logits", logits)):
+    for name, given in (("probs", probs), ("scores", scores)):
         if given is not None and given.shape[-1:] != (n,):
             raise ValueError(f"Stratified: {name} must have shape (…, {n}), got {tuple(given.shape)}")
     return [
         design(
             size,
             probs=None if probs is None else probs[..., units],
-            logits=None if logits is None else logits[..., units],
+            scores=None if scores is None else scores[..., units],
             validate_args=validate_args,
         )
         for size, units in zip(k, members, strict=True)
@@ -169,6 +165,8 @@ def _check_parts(members: list[Tensor], parts: list[KHotDistribution]) -> None:
     shapes = {part.batch_shape for part in parts}
     if len(shapes) > 1:
         raise ValueError(f"Stratified: designs must have one batch shape, got {sorted(map(tuple, shapes))}")
+    if any(part._short is not None for part in parts):  # pyright: ignore[reportPrivateUsage]
+        raise ValueError("Stratified: designs must have k units to draw in every row, got fewer above -inf")
     fractions = [part.k for part in parts if not isinstance(part.k, int)]
     if fractions:
         raise ValueError(f"Stratified: designs must draw whole numbers of units, got k = {fractions[0]}")

@@ -10,9 +10,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from khot.estimators._laws import enumerated
 from khot.estimators.gradient import estimate_gradient
-from khot.estimators.laws import enumerated
-from khot.estimators.named import Estimator, get, names
+from khot.estimators.registry import Estimator, get, names
 
 __all__ = ["Diagnosed", "Diagnosis", "diagnose"]
 
@@ -204,8 +204,8 @@ def _labelled(
 ) -> dict[str, Estimator]:
     if isinstance(estimators, Mapping):
         given = cast("Mapping[str, str | Estimator]", estimators)
-        return {label: get(e) if isinstance(e, str) else e for label, e in given.items()}
-    made = [get(e) if isinstance(e, str) else e for e in (estimators or names())]
+        return {label: get(e, "diagnose") for label, e in given.items()}
+    made = [get(e, "diagnose") for e in (estimators or names())]
     return {str(e): e for e in made}
 
 

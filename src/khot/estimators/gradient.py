@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from khot.estimators.named import Estimator, get
+from khot.estimators.registry import Estimator, get
 from khot.estimators.score_function import score_function_loss
 
 __all__ = ["estimate_gradient"]
@@ -16,7 +16,7 @@ __all__ = ["estimate_gradient"]
 def estimate_gradient(
     f: Callable[[Tensor], Tensor],
     scores: Tensor,
-    k: int,
+    k: float,
     estimator: str | Estimator,
     *,
     samples: int = 4,
@@ -49,7 +49,7 @@ def estimate_gradient(
     Reference: Mohamed, Rosca, Figurnov & Mnih (2020), Monte Carlo Gradient Estimation in Machine Learning.
     """
     name = "estimate_gradient"
-    chosen = get(estimator) if isinstance(estimator, str) else estimator
+    chosen = get(estimator, name)
     if not isinstance(samples, int) or samples < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{name}: samples must be a positive integer, got {samples}")
     with torch.enable_grad():

@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import rows_of
+from khot.estimators._arguments import rows_of
+from khot.estimators.registry import register
 from khot.relaxations._arguments import Number
 from khot.relaxations.noise.gumbel import gumbel_topk
 
 __all__ = ["gumbel_straight_through"]
 
 
+@register(law="plackett_luce")
 def gumbel_straight_through(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     temperature: Number = 1.0,
     generator: torch.Generator | None = None,
@@ -31,7 +33,7 @@ def gumbel_straight_through(
     design with the same scores.
 
     Args:
-        scores: log weights, any floating shape; −inf is never drawn, +inf always.
+        scores: logits (log weights) θ, any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         temperature: > 0, of the relaxation; the law of the sample does not depend on it.
         generator: where the randomness comes from; by default torch's own.
@@ -51,6 +53,6 @@ def gumbel_straight_through(
     Reference: Kool, van Hoof & Welling (2019) for the sample; Jang, Gu & Poole (2017), Categorical
     Reparameterization with Gumbel-Softmax, for k = 1.
     """
-    rows, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest)
     x = gumbel_topk(rows, k, temperature=temperature, generator=generator, hard=True)
     return x.to(scores.dtype).movedim(-1, last)

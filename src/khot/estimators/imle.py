@@ -12,28 +12,29 @@ entries that are not 0.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable  # pyright: ignore[reportUnknownVariableType]
 
-from khot.estimators.arguments import rows_of
+from khot.estimators._arguments import rows_of
+from khot.estimators.registry import register
 from khot.relaxations._noise import gumbel
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
 
 
-@dataclass
-class AdaptiveStep:
+class AdaptiveStep(nn.Module):
     r"""The step of :func:`adaptive_imle`, which every backward pass corrects.
 
     .. math:: \lambda = \alpha\, \frac{\lVert\theta + G\rVert}{\lVert g\rVert}, \qquad
         \alpha \leftarrow \alpha + \eta\, \operatorname{sign}(c - \text{entries that are not 0})
 
-    with norms row by row and scores about their mean, since a constant changes nothing.
+    with norms row by row and scores about their mean, since a constant changes nothing. A module, so that a
+    layer that holds it, as ``khot.nn.SampledTopK``, saves α with its state; it is a number of full precision
+    whatever dtype the layer is cast to.
 
     Args:
         alpha: α, the step in units of the scores; where to start.
@@ -48,26 +49,35 @@ class AdaptiveStep:
         True
     """
 
-    alpha: float = 1.0
-    wanted: float = 2.0
-    rate: float = 1e-3
-
-    def __post_init__(self) -> None:
-        """Refuse what could not move."""
-        for name in ("alpha", "wanted", "rate"):
-            value = getattr(self, name)
+    def __init__(self, alpha: float = 1.0, wanted: float = 2.0, rate: float = 1e-3) -> None:
+        super().__init__()
+        for name, value in (("alpha", alpha), ("wanted", wanted), ("rate", rate)):
             if not 0 < value < math.inf:
                 raise ValueError(f"AdaptiveStep: {name} must be positive and finite, got {value}")
+        self.alpha, self.wanted, self.rate = alpha, wanted, rate
 
     def correct(self, changed: float) -> None:
         """Move α after a gradient with so many entries that are not 0, on average over rows."""
         towards = self.rate if changed < self.wanted else -self.rate
         self.alpha = max(self.alpha + towards, self.rate)
 
+    def get_extra_state(self) -> Tensor:
+        """α, as a tensor, which every format of checkpoints can hold."""
+        return torch.tensor(self.alpha, dtype=torch.float64)
 
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take α from a saved state."""
+        self.alpha = float(state)
+
+    def extra_repr(self) -> str:
+        """Show the numbers."""
+        return f"alpha={self.alpha:.6g}, wanted={self.wanted}, rate={self.rate}"
+
+
+@register(law="plackett_luce")
 def imle(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     step: float = 1.0,
     symmetric: bool = False,
@@ -85,7 +95,7 @@ def imle(
     with the same Gumbel noise G in both, so the sample is Plackett–Luce.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always.
+        scores: logits θ, any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         step: λ > 0. It multiplies the gradient of the loss, so it should grow if the loss is scaled down.
         symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
@@ -108,13 +118,14 @@ def imle(
     """
     if not 0 < step < math.inf:
         raise ValueError(f"imle: step must be positive and finite, got {step}")
-    rows, last = rows_of("imle", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("imle", scores, k, dim, mask, largest)
     return _selected(rows, k, step, symmetric, generator).to(scores.dtype).movedim(-1, last)
 
 
+@register(law="plackett_luce", fresh={"step": AdaptiveStep})
 def adaptive_imle(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     step: AdaptiveStep | None = None,
     symmetric: bool = True,
@@ -128,7 +139,7 @@ def adaptive_imle(
     .. math:: \lambda = \alpha\, \lVert\theta + G\rVert / \lVert\nabla f\rVert
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always.
+        scores: logits θ, any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         step: holds α from one call to the next; by default a new one. ``get("adaptive_imle")`` and
             ``khot.nn.SampledTopK`` keep one.
@@ -150,7 +161,7 @@ def adaptive_imle(
     Reference: Minervini, Franceschi & Niepert (2023), Adaptive Perturbation-Based Gradient Estimation for
     Discrete Latent Variable Models.
     """
-    rows, last = rows_of("adaptive_imle", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("adaptive_imle", scores, k, dim, mask, largest)
     x = _selected(rows, k, step or AdaptiveStep(), symmetric, generator)
     return x.to(scores.dtype).movedim(-1, last)
 

@@ -13,17 +13,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.designs.facade import DESIGNS
-from khot.estimators.arguments import check_design, distribution_of, has_log_prob, inclusion_of, rows_of
+from khot.designs import ConditionalPoisson
+from khot.estimators._arguments import Design, distribution_of, inclusion_of, rows_of
+from khot.estimators._laws import check_log_prob
+from khot.estimators.registry import register
 
 __all__ = ["reinmax"]
 
 
+@register()
 def reinmax(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
-    design: str = "conditional_poisson",
+    design: Design = "conditional_poisson",
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -37,9 +40,9 @@ def reinmax(
     covariance and ∇log p(x) = x − π.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always.
+        scores: any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be, all are.
         k: how many are drawn.
-        design: one with a log-probability: ``conditional_poisson`` (scores are natural parameters),
+        design: one with a log-probability: ``conditional_poisson`` (of which ``scores`` are the logits),
             ``tree_pivotal``, ``sampford``, ``systematic``, … (π is ``sigmoid_topk(scores, k)``).
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension that is drawn from.
@@ -59,16 +62,13 @@ def reinmax(
     Beyond, for k = 1.
     """
     name = "reinmax"
-    check_design(name, design)
-    if not has_log_prob(design):
-        known = ", ".join(filter(has_log_prob, DESIGNS))
-        raise ValueError(f"{name}: design must have a log-probability, got {design!r}; these have: {known}")
-    rows, last = rows_of(name, scores, k, dim, mask, largest)
+    check_log_prob(name, design)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
     made = distribution_of(rows, k, design)
     pi = inclusion_of(made)
     x = made.sample((), generator)
     away = (x - pi).detach()
-    if design == "conditional_poisson":  # of the exponential family: its score is at hand already
+    if isinstance(made, ConditionalPoisson):  # of the exponential family: its score is at hand already
         log_prob = (away * torch.where(rows.isfinite(), rows, 0.0)).sum(-1, keepdim=True)
     else:
         log_prob = made.log_prob(x).unsqueeze(-1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import rows_of
+from khot.estimators._arguments import rows_of
+from khot.estimators.registry import register
 from khot.relaxations._arguments import Number
 from khot.relaxations._noise import gumbel
 from khot.relaxations.rows.successive_softmax import successive_softmax_topk
@@ -13,9 +14,10 @@ from khot.relaxations.rows.successive_softmax import successive_softmax_topk
 __all__ = ["relaxed_subset"]
 
 
+@register(law="plackett_luce")
 def relaxed_subset(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     temperature: Number = 1.0,
     capped: bool = False,
@@ -33,7 +35,7 @@ def relaxed_subset(
     with Gumbel noise G; as τ → 0 it becomes the Gumbel top-k sample.
 
     Args:
-        scores: log weights, any floating shape; −inf is never drawn, +inf always.
+        scores: logits (log weights) θ, any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         temperature: > 0, of the relaxation.
         capped: project the sample, which may exceed 1, on the capped simplex.
@@ -54,7 +56,7 @@ def relaxed_subset(
 
     Reference: Xie & Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations.
     """
-    rows, last = rows_of("relaxed_subset", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("relaxed_subset", scores, k, dim, mask, largest)
     noisy = rows + gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
     x = successive_softmax_topk(noisy, k, temperature=temperature, capped=capped, hard=hard)
     return x.to(scores.dtype).movedim(-1, last)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import check_design, distribution_of, inclusion_of, rows_of
+from khot.designs.registry import get
+from khot.estimators._arguments import Design, distribution_of, inclusion_of, rows_of
+from khot.estimators.registry import register
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["sampled_straight_through"]
 
 
+@register()
 def sampled_straight_through(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
-    design: str = "random_tree_pivotal",
+    design: Design = "random_tree_pivotal",
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -26,13 +29,13 @@ def sampled_straight_through(
     .. math:: x + \pi - \mathrm{stop}(\pi), \qquad P(x_i = 1) = \pi_i
 
     A first-order approximation of the true gradient of an expectation, exact for functions that are affine in
-    x. It needs no log-probability, so any design will do. By name, it is ``get("straight_through")``.
+    x. It needs no log-probability, so any design will do.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always.
+        scores: any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be, all are.
         k: how many are drawn.
-        design: as in ``khot.sample``; π is ``sigmoid_topk(scores, k)``, but for ``conditional_poisson`` the
-            scores are its natural parameters, and this is :func:`simple`; so they are for
+        design: a name in ``khot.designs.names()`` or a class; π is ``sigmoid_topk(scores, k)``, but for
+            ``conditional_poisson`` the scores are its logits, and this is :func:`simple`; so they are for
             ``plackett_luce``, whose π is a quadrature and slow for long rows. Designs in a fixed order are
             faster, but further from the truth where units that follow each other matter together.
         generator: where the randomness comes from; by default torch's own.
@@ -53,8 +56,8 @@ def sampled_straight_through(
     (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
     name = "sampled_straight_through"
-    check_design(name, design)
-    rows, last = rows_of(name, scores, k, dim, mask, largest)
+    get(design, name)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
     made = distribution_of(rows, k, design)
     x = straight_through(inclusion_of(made), made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

@@ -8,18 +8,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import rows_of
-from khot.estimators.laws import check_law, scored_draw
+from khot.estimators._arguments import Design, rows_of
+from khot.estimators._laws import check_law, scored_draw
+from khot.estimators.registry import register
 from khot.relaxations.noise.perturbed import check_samples
 
 __all__ = ["score_function", "score_function_loss"]
 
 
+@register(needs_losses=True)
 def score_function(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
-    design: str = "conditional_poisson",
+    design: Design = "conditional_poisson",
     generator: torch.Generator | None = None,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -35,7 +37,8 @@ def score_function(
     Args:
         scores: any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
-        design: as in ``khot.sample``, or ``plackett_luce``, the law of a Gumbel top-k sample.
+        design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
+            ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
@@ -53,7 +56,7 @@ def score_function(
     """
     name = "score_function"
     check_law(name, design)
-    rows, last = rows_of(name, scores, k, dim, mask, largest)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
     drawn, _ = scored_draw(design, rows.detach(), k, 1, generator)
     x = drawn[0].to(scores.dtype).movedim(-1, last)
     return cast("Tensor", _NoPathwiseGradient.apply(x, scores))  # pyright: ignore[reportUnknownMemberType]
@@ -62,10 +65,10 @@ def score_function(
 def score_function_loss(
     f: Callable[[Tensor], Tensor],
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     samples: int = 4,
-    design: str = "conditional_poisson",
+    design: Design = "conditional_poisson",
     generator: torch.Generator | None = None,
     mask: Tensor | None = None,
     largest: bool = True,
@@ -83,7 +86,8 @@ def score_function_loss(
         scores: shape (…, n); −inf is never drawn, +inf always.
         k: how many are drawn.
         samples: N ≥ 2.
-        design: as in ``khot.sample``, or ``plackett_luce``, the law of a Gumbel top-k sample.
+        design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
+            ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
         generator: where the randomness comes from; by default torch's own.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.
@@ -105,7 +109,7 @@ def score_function_loss(
     name = "score_function_loss"
     check_samples(name, samples)
     check_law(name, design)
-    rows, _ = rows_of(name, scores, k, -1, mask, largest)
+    rows, k, _ = rows_of(name, scores, k, -1, mask, largest)
     drawn, log_prob = scored_draw(design, rows, k, samples, generator)
     losses = f(drawn.to(scores.dtype))
     if losses.shape != drawn.shape[:-1]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators.arguments import distribution_of, rows_of
+from khot.estimators._arguments import distribution_of, rows_of
+from khot.estimators.registry import register
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["simple"]
 
 
+@register(law="conditional_poisson")
 def simple(
     scores: Tensor,
-    k: int,
+    k: float,
     *,
     generator: torch.Generator | None = None,
     dim: int = -1,
@@ -29,7 +31,8 @@ def simple(
     law: a Gumbel top-k sample here would have other inclusion probabilities than the gradient.
 
     Args:
-        scores: natural parameters θ, any floating shape; −inf is never drawn, +inf always.
+        scores: logits θ, any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be,
+            all are.
         k: how many are drawn.
         generator: where the randomness comes from; by default torch's own.
         dim: the dimension that is drawn from.
@@ -48,7 +51,7 @@ def simple(
     Reference: Ahmed, Zeng, Niepert & Van den Broeck (2023), SIMPLE: A Gradient Estimator for k-Subset
     Sampling.
     """
-    rows, last = rows_of("simple", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("simple", scores, k, dim, mask, largest)
     made = distribution_of(rows, k, "conditional_poisson")
     x = straight_through(made.mean, made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

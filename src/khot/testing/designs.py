@@ -9,6 +9,7 @@ often each *set* is drawn is the one that tells designs with equal inclusion pro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 
@@ -22,11 +23,15 @@ from khot.testing.requirements import require, require_close, scores
 __all__ = ["CHECKS", "check_design"]
 
 Make = Callable[..., KHotDistribution]
-"""What is checked: called with k and ``probs=`` or ``logits=``, most often a class."""
+"""What is checked: called with k and ``probs=`` or ``scores=``, most often a class.
+
+One whose ``parameters`` are ``logits`` alone is called with those: scores, or the logarithms of π.
+"""
 
 LEVEL = 1e-6
 _DRAWS = 50_000
 _SIZES = ((1, 1), (2, 1), (4, 2), (5, 1), (5, 4), (6, 3))
+_NOTHING_OR_ALL = ((1, 0), (3, 0), (3, 3))
 
 
 def check_design(design: Make) -> None:
@@ -50,9 +55,9 @@ def check_design(design: Make) -> None:
 
 def check_exactly_k(design: Make) -> None:
     """Zeros and ones, k of them ones, in every shape and dtype; the indices are those of the ones."""
-    for n, k in (*_SIZES, (3, 0), (3, 3), (400, 37)):
+    for n, k in (*_SIZES, *_NOTHING_OR_ALL, (400, 37)):
         for dtype in (torch.float32, torch.float64):
-            made = design(k, logits=scores(2, n, dtype=dtype))
+            made = _by_scores(design, k, scores(2, n, dtype=dtype))
             x = made.sample((3,), generator=_seeded())
             where = f"n = {n}, k = {k}, {dtype}"
             require(x.shape == (3, 2, n), f"{where}: sample has shape {tuple(x.shape)}")
@@ -67,7 +72,7 @@ def check_exactly_k(design: Make) -> None:
 
 def check_seeds(design: Make) -> None:
     """All randomness comes from the generator."""
-    made = design(20, logits=scores(60))
+    made = _by_scores(design, 20, scores(60))
     first, again, other = (made.sample((5,), generator=_seeded(seed)) for seed in (1, 1, 2))
     require(torch.equal(first, again), "one seed gives two samples")
     require(not torch.equal(first, other), "two seeds give one sample")
@@ -76,7 +81,7 @@ def check_seeds(design: Make) -> None:
 def check_settled_units(design: Make) -> None:
     """π = 1 is always drawn, π = 0 never."""
     pi = torch.tensor([1.0, 0.5, 0.0, 0.25, 0.25, 1.0], dtype=torch.float64)
-    x = design(3, probs=pi).sample((200,), generator=_seeded())
+    x = _by_probs(design, 3, pi).sample((200,), generator=_seeded())
     require((x[:, pi == 1] == 1).all(), "a unit with probability 1 is not drawn")
     require((x[:, pi == 0] == 0).all(), "a unit with probability 0 is drawn")
 
@@ -85,7 +90,7 @@ def check_inclusion(design: Make) -> None:
     """Units are drawn as often as ``mean`` says, and ``mean`` is π if inclusion is exact."""
     for n, k in _SIZES:
         pi = sigmoid_topk(scores(n), k)
-        made = design(k, probs=pi)
+        made = _by_probs(design, k, pi)
         if made.exact_inclusion:
             require_close(made.mean, pi, 1e-9, f"n = {n}, k = {k}: mean, with exact inclusion,")
         variance = (made.mean * (1 - made.mean)).clamp_min(1e-12)
@@ -97,8 +102,8 @@ def check_inclusion(design: Make) -> None:
 
 def check_enumeration(design: Make) -> None:
     """``log_prob`` sums to 1; ``mean``, ``joint_inclusion``, ``entropy`` and ``mode`` are what it implies."""
-    for n, k in _SIZES:
-        made = design(k, probs=sigmoid_topk(scores(n), k))
+    for n, k in (*_SIZES, *_NOTHING_OR_ALL):
+        made = _by_probs(design, k, sigmoid_topk(scores(n), k))
         sets = made.enumerate_support()
         log_prob = _given(lambda made=made, sets=sets: made.log_prob(sets))
         if log_prob is None:
@@ -121,7 +126,7 @@ def check_enumeration(design: Make) -> None:
 def check_frequencies(design: Make) -> None:
     """Sets are drawn as often as ``log_prob`` says, by a χ² test."""
     for n, k in ((4, 2), (6, 3)):
-        made = design(k, probs=sigmoid_topk(scores(n), k))
+        made = _by_probs(design, k, sigmoid_topk(scores(n), k))
         sets = made.enumerate_support()
         log_prob = _given(lambda made=made, sets=sets: made.log_prob(sets))
         if log_prob is None:
@@ -139,14 +144,14 @@ def check_frequencies(design: Make) -> None:
 
 
 def check_score(design: Make) -> None:
-    """``log_prob`` has the gradient of its differences, in the logits."""
+    """``log_prob`` has the gradient of its differences, in the scores."""
     x = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0], dtype=torch.float64)
     theta = scores(5, seed=3)
-    if _given(lambda: design(3, logits=theta).log_prob(x)) is None:
+    if _given(lambda: _by_scores(design, 3, theta).log_prob(x)) is None:
         return
 
-    def log_prob(logits: Tensor) -> Tensor:
-        return design(3, logits=logits).log_prob(x)
+    def log_prob(at: Tensor) -> Tensor:
+        return _by_scores(design, 3, at).log_prob(x)
 
     if log_prob(theta).item() == -math.inf:
         return
@@ -157,17 +162,114 @@ def check_score(design: Make) -> None:
     require_close(gradient, torch.stack(slopes), 1e-6, "gradient of log_prob")
 
 
+def check_range(design: Make) -> None:
+    """Probabilities lie in [0, 1] and pairs within what their units allow, also where rounding is at work."""
+    for seed, argument in itertools.product(range(40), _unbounded(design)):
+        n = 4 + seed % 5
+        k = 1 + seed % (n - 1)
+        made = design(k, **{argument: 30 * scores(n, seed=seed)})
+        pi, where = made.mean, f"n = {n}, k = {k}, {argument} of standard deviation 30"
+        for what, value in (("mean", pi), ("probs", made.probs)):
+            require(((value >= 0) & (value <= 1)).all(), f"{where}: {what} is outside of [0, 1]: {value}")
+        require(made.stddev.isfinite().all(), f"{where}: the standard deviation is {made.stddev}")
+        joint = _given(lambda made=made: made.joint_inclusion)
+        if joint is not None:
+            least, most = pi.unsqueeze(-1) + pi - 1, torch.minimum(pi.unsqueeze(-1), pi)
+            require((joint >= 0).all() and (joint <= most).all(), f"{where}: π_ij is outside of [0, π_i]")
+            require((joint >= least - 1e-6).all(), f"{where}: π_ij is less than π_i + π_j − 1")
+
+
+def check_graph(design: Make) -> None:
+    """Whatever depends on scores that require a gradient requires one: backward() works at any k."""
+    for (n, k), argument in itertools.product(((4, 2), *_NOTHING_OR_ALL), _unbounded(design)):
+        theta = scores(n).requires_grad_()
+        made = design(k, **{argument: theta})
+        x = made.sample(generator=_seeded())
+        require(not x.requires_grad, f"n = {n}, k = {k}: a sample has a gradient")
+        for what, call in (
+            ("probs", lambda made=made: made.probs),
+            ("mean", lambda made=made: made.mean),
+            ("variance", lambda made=made: made.variance),
+            ("joint_inclusion", lambda made=made: made.joint_inclusion),
+            ("log_prob", lambda made=made, x=x: made.log_prob(x)),
+            ("entropy", made.entropy),
+        ):
+            found = _given(call)
+            if found is None:
+                continue
+            require(found.requires_grad, f"n = {n}, k = {k}: {what} has no graph")
+            (gradient,) = torch.autograd.grad(found.sum(), theta, retain_graph=True)
+            require(gradient.isfinite().all(), f"n = {n}, k = {k}: the gradient of {what} is {gradient}")
+
+
+def check_few_allowed(design: Make) -> None:
+    """Where k units or fewer are above −inf, all of them are drawn, and nothing else."""
+    for argument in _unbounded(design):
+        x = scores(4, 5)
+        for row, allowed in enumerate((5, 3, 2, 0)):
+            x[row, allowed:] = -math.inf
+        _check_few_allowed(design(3, **{argument: x.requires_grad_()}), x, 3)
+
+
+def _check_few_allowed(made: KHotDistribution, x: Tensor, k: int) -> None:
+    drawn = (x > -math.inf).double()
+    sample = made.sample((20,), generator=_seeded())
+    require((sample[:, 0].sum(-1) == k).all(), "a row beside short ones has not k ones")
+    require((sample[:, 1:] == drawn[1:]).all(), "a row with k units to draw or fewer is not drawn whole")
+    require((made.mean[1:] == drawn[1:]).all(), "the mean of a row that is drawn whole is not 1 and 0")
+    require((made.variance[1:] == 0).all(), "the variance of a row that is drawn whole is not 0")
+    indices = made.sample_indices((20,), generator=_seeded())
+    require(indices.shape == (20, 4, k), f"indices have shape {tuple(indices.shape)}")
+    for row, size in enumerate((3, 3, 2, 0)):
+        least, most = indices[:, row, :size] < 5, indices[:, row, size:] == 5
+        require(least.all() and most.all(), f"indices of {size} units are {indices[0, row].tolist()}")
+    for what, call, settled in (
+        ("log_prob", lambda: made.log_prob(sample[0]), torch.zeros(4)),
+        ("entropy", made.entropy, torch.zeros(4)),
+        ("mode", lambda: made.mode, drawn),
+        ("joint inclusion", lambda: made.joint_inclusion, drawn.unsqueeze(-1) * drawn.unsqueeze(-2)),
+    ):
+        found = _given(call)
+        if found is not None:
+            require((found[1:] == settled[1:]).all(), f"{what} of a row that is drawn whole is {found[1:]}")
+    (gradient,) = torch.autograd.grad(made.mean.sum(), x)
+    require(gradient.isfinite().all(), "the gradient beside rows that are drawn whole is not finite")
+
+
 def check_misuse(design: Make) -> None:
     """Probabilities that do not sum to k, and k beyond n, are errors."""
-    for arguments, what in (
-        ({"k": 2, "probs": torch.tensor([0.5, 0.5, 0.5])}, "probs with sum 1.5 for k = 2"),
-        ({"k": 4, "logits": torch.zeros(3)}, "k = 4 of n = 3"),
-    ):
+    calls: dict[str, Callable[[], KHotDistribution]] = {
+        "k = 4 of n = 3": lambda: _by_scores(design, 4, torch.zeros(3)),
+        "more than k scores at +inf": lambda: _by_scores(design, 1, torch.full((3,), math.inf)),
+    }
+    if "probs" in _parameters(design):
+        wrong = torch.tensor([0.5, 0.5, 0.5])
+        calls["probs with sum 1.5 for k = 2"] = lambda: design(2, probs=wrong)
+    for what, call in calls.items():
         try:
-            design(**arguments)
+            call()
         except ValueError:
             continue
         require(False, f"{what}: taken without an error")
+
+
+def _parameters(design: Make) -> tuple[str, ...]:
+    return getattr(design, "parameters", KHotDistribution.parameters)
+
+
+def _unbounded(design: Make) -> list[str]:
+    """The parameters that are any numbers: scores, logits."""
+    return [argument for argument in _parameters(design) if argument != "probs"]
+
+
+def _by_scores(design: Make, k: int, x: Tensor) -> KHotDistribution:
+    return design(k, scores=x) if "scores" in _parameters(design) else design(k, logits=x)
+
+
+def _by_probs(design: Make, k: int, pi: Tensor) -> KHotDistribution:
+    if "probs" in _parameters(design):
+        return design(k, probs=pi)
+    return design(k, logits=torch.where(pi == 1, math.inf, pi.log()))
 
 
 def _seeded(seed: int = 0) -> torch.Generator:
@@ -191,5 +293,8 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     check_enumeration,
     check_frequencies,
     check_score,
+    check_range,
+    check_graph,
+    check_few_allowed,
     check_misuse,
 )

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+import khot
 from khot.designs import ConditionalPoisson, KHotCategoricalStraightThrough, Systematic, TreePivotal
 from strategies.design_examples import CLOSED, probabilities, subsets
 
@@ -17,10 +18,10 @@ def scores(n, seed=0, spread=1.0):
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 1), (6, 5), (7, 3)])
 def test_gradcheck_in_the_logits(design, n, k):
     theta = scores(n).requires_grad_()
-    likely = design(k, logits=theta).mode.detach()
+    likely = design(k, scores=theta).mode.detach()
 
     def values(x):
-        made = design(k, logits=x)
+        made = design(k, scores=x)
         return made.log_prob(likely), made.mean, made.entropy(), made.joint_inclusion
 
     assert torch.autograd.gradcheck(values, theta)
@@ -80,9 +81,9 @@ def test_second_derivatives_in_probs():
 @pytest.mark.parametrize("design", CLOSED)
 def test_the_score_has_mean_zero(design):
     theta = scores(6).requires_grad_()
-    p = design(3, logits=theta).log_prob(subsets(6, 3)).exp()
+    p = design(3, scores=theta).log_prob(subsets(6, 3)).exp()
     possible = p > 0
-    made = design(3, logits=theta)
+    made = design(3, scores=theta)
     total = (p.detach()[possible] * made.log_prob(subsets(6, 3)[possible])).sum()
     (grad,) = torch.autograd.grad(total, theta)
     assert grad.abs().max() < 1e-12
@@ -107,10 +108,38 @@ def test_no_nan_at_the_edges(design):
         [500.0, 0.0, 0.0, -500],
     ):
         theta = torch.tensor(logits, dtype=torch.float64, requires_grad=True)
-        made = design(2, logits=theta)
+        made = design(2, scores=theta)
         values = made.log_prob(made.mode) + made.entropy() + made.mean.sum() + made.joint_inclusion.sum()
         assert values.isfinite()
         assert torch.autograd.grad(values, theta)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 30.0, 100.0])
+def test_weights_from_inclusion_beside_units_that_are_nearly_settled(scale):
+    """Their π(θ) has no digits left, which must not spoil the weights of the others."""
+    for seed in range(30):
+        generator = torch.Generator().manual_seed(seed)
+        n = int(torch.randint(3, 40, (1,), generator=generator))
+        k = int(torch.randint(1, n, (1,), generator=generator))
+        pi = khot.sigmoid_topk(scale * torch.randn(n, generator=generator, dtype=torch.float64), k)
+        theta = ConditionalPoisson(k, probs=pi).natural_parameters
+        assert (ConditionalPoisson(k, logits=theta).mean - pi).abs().max() < 1e-8
+
+
+def test_gradients_in_scores_beside_units_that_are_nearly_settled():
+    """Against the derivative of π by differences of the solve, in the directions that matter."""
+    x = torch.tensor([40.0, 3.0, 0.0, -1.0, -30.0, 15.0], dtype=torch.float64, requires_grad=True)
+    chosen = torch.tensor([1.0, 1, 0, 0, 0, 1], dtype=torch.float64)
+
+    def f(scores):
+        made = ConditionalPoisson(3, scores=scores)
+        return made.log_prob(chosen) + made.entropy()
+
+    (gradient,) = torch.autograd.grad(f(x), x)
+    with torch.no_grad():
+        steps = 1e-5 * torch.eye(6, dtype=torch.float64)
+        slopes = torch.stack([(f(x + d) - f(x - d)) / 2e-5 for d in steps])
+    torch.testing.assert_close(gradient, slopes, rtol=1e-5, atol=1e-7)
 
 
 def test_weights_from_inclusion_on_hard_cases():

@@ -88,7 +88,7 @@ def test_threads_make_no_difference():
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            made = (design(100, logits=x) for design in COMPILED)
+            made = (design(100, scores=x) for design in COMPILED)
             found.append(torch.stack([d.sample((2,), torch.Generator().manual_seed(0)) for d in made]))
     finally:
         torch.set_num_threads(before)

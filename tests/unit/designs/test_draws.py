@@ -24,6 +24,8 @@ from strategies.design_examples import (
     CLOSED,
     ELIMINATIONS,
     RANDOM_ORDERS,
+    by_probs,
+    by_scores,
     probabilities,
     subsets,
 )
@@ -122,7 +124,7 @@ def test_entropy_is_the_mean_of_minus_log_prob(design):
 def test_exactly_k(design, k, dtype):
     x = torch.randn(3, 1000, generator=generator()) * torch.tensor([[0.01], [1.0], [8.0]])
     x[:, :300] = x[:, :1]  # ties
-    made = design(k, logits=x.to(dtype))
+    made = by_scores(design, k, x.to(dtype))
     draws = made.sample((4,), generator=generator())
     assert draws.dtype == dtype
     assert ((draws == 0) | (draws == 1)).all()
@@ -138,7 +140,7 @@ def test_exactly_k_of_a_million(design, k):
     x = 3 * torch.randn(1_000_000, generator=generator())
     pi = khot.sigmoid_topk(x, k)
     for seed in range(2):
-        draw = design(k, probs=pi).sample(generator=generator(seed))
+        draw = by_probs(design, k, pi).sample(generator=generator(seed))
         assert draw.dtype == torch.float32
         assert draw.sum(dtype=torch.float64) == k
         assert ((draw == 0) | (draw == 1)).all()
@@ -157,7 +159,7 @@ def test_conditional_poisson_of_a_million():
 
 @pytest.mark.parametrize("design", ALL)
 def test_the_same_seed_gives_the_same_draw(design):
-    made = design(5, probs=probabilities(20, 5))
+    made = by_probs(design, 5, probabilities(20, 5))
     one, two = (made.sample((50,), generator=generator(7)) for _ in range(2))
     assert torch.equal(one, two)
     assert not torch.equal(one, made.sample((50,), generator=generator(8)))
@@ -173,16 +175,16 @@ def test_the_same_seed_gives_the_same_draw(design):
 @pytest.mark.parametrize("design", ALL)
 def test_shapes(design):
     pi = torch.stack([probabilities(6, 2, seed) for seed in range(4)]).view(2, 2, 6)
-    made = design(2, probs=pi)
+    made = by_probs(design, 2, pi)
     assert (made.batch_shape, made.event_shape) == ((2, 2), (6,))
     assert made.sample().shape == (2, 2, 6)
     assert made.sample((3, 1)).shape == (3, 1, 2, 2, 6)
     assert made.sample_indices((3, 1)).shape == (3, 1, 2, 2, 2)
     assert made.sample((0,)).shape == (0, 2, 2, 6)
-    wide = design(2, probs=pi[0, 0]).expand((5, 2))
+    wide = by_probs(design, 2, pi[0, 0]).expand((5, 2))
     assert wide.sample((3,)).shape == (3, 5, 2, 6)
     assert wide.mean.shape == (5, 2, 6)
-    assert design(2, probs=pi[:0]).sample((3,)).shape == (3, 0, 2, 6)
+    assert by_probs(design, 2, pi[:0]).sample((3,)).shape == (3, 0, 2, 6)
     # Each row of a batch is its own design.
     draws = made.sample((20_000,), generator=generator()).double().mean(0)
     assert (draws - (made.mean if design in APPROXIMATE else pi)).abs().max() < 0.02

@@ -99,7 +99,7 @@ def test_logits_are_natural_parameters_only_for_conditional_poisson():
     torch.testing.assert_close(KHotCategorical(1, logits=theta).mean, theta.softmax(-1))
     weights = (subsets(4, 2) @ theta).softmax(0)
     torch.testing.assert_close(ConditionalPoisson(2, logits=theta).log_prob(subsets(4, 2)).exp(), weights)
-    gates = torch.sigmoid(torch.logit(TreePivotal(2, logits=theta).mean))
+    gates = torch.sigmoid(torch.logit(TreePivotal(2, scores=theta).mean))
     torch.testing.assert_close(torch.logit(gates).diff(), theta.diff())
 
 

@@ -81,10 +81,10 @@ def test_designs_of_different_kinds_in_a_batch():
 
 def test_gradients_reach_the_scores():
     scores = torch.randn(8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    x = Stratified(STRATA, TreePivotal, k=SIZES, logits=scores).mode
+    x = Stratified(STRATA, TreePivotal, k=SIZES, scores=scores).mode
 
     def values(s):
-        made = Stratified(STRATA, TreePivotal, k=SIZES, logits=s)
+        made = Stratified(STRATA, TreePivotal, k=SIZES, scores=s)
         return made.log_prob(x), made.mean, made.joint_inclusion
 
     assert torch.autograd.gradcheck(values, scores)
@@ -106,12 +106,12 @@ def test_bad_arguments():
         Stratified(STRATA, Systematic, k=[1, 1, 1], probs=pi)
     with pytest.raises(ValueError, match=r"over strata of \[4, 3, 1\] units, got \[4\]"):
         Stratified(STRATA, [SimpleRandom(1, 4)])
-    with pytest.raises(ValueError, match="k, probs and logits are for a class"):
+    with pytest.raises(ValueError, match="k, probs and scores are for a class"):
         Stratified(STRATA, [SimpleRandom(1, 4)], k=[1])
     with pytest.raises(ValueError, match="one batch shape"):
         Stratified(STRATA, [SimpleRandom(1, 4), SimpleRandom(1, 3, (2,)), SimpleRandom(1, 1)])
     with pytest.raises(ValueError, match=r"whole numbers of units, got k = 1\.5"):
-        Stratified(torch.zeros(3, dtype=torch.long), Systematic, k=[1.5], logits=torch.zeros(3))
+        Stratified(torch.zeros(3, dtype=torch.long), Systematic, k=[1.5], scores=torch.zeros(3))
     made = Stratified(STRATA, Systematic, k=SIZES, probs=pi)
     with pytest.raises(ValueError, match="support"):
         made.log_prob(torch.ones(8))

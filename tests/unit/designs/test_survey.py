@@ -14,8 +14,11 @@ from khot.designs import (
     Systematic,
     Tille,
     TreePivotal,
+    get,
+    names,
 )
 from khot.designs.survey import (
+    approximate_variance,
     design_effect,
     hajek_mean,
     horvitz_thompson_mean,
@@ -49,6 +52,20 @@ def test_inclusion_probabilities(n, k, spread):
     torch.testing.assert_close(pi.sum(-1), torch.full((3,), float(k), dtype=torch.float64))
     torch.testing.assert_close(inclusion_probabilities(1e200 * sizes, k), pi)
     torch.testing.assert_close(inclusion_probabilities(1e-200 * sizes, k), pi)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", [design for design in map(get, names()) if design.takes_fractions])
+def test_inclusion_probabilities_have_the_digits_of_their_dtype(kind, dtype):
+    """For any k: its own designs take them, and the default dtype of torch has no say."""
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        n = int(torch.randint(2, 60, (1,), generator=generator))
+        k = n * torch.rand((), generator=generator, dtype=torch.float64).item()
+        sizes = torch.rand(n, generator=generator, dtype=torch.float64).exp().to(dtype)
+        pi = inclusion_probabilities(sizes, k)
+        assert abs(pi.double().sum().item() - k) < 4 * n * torch.finfo(dtype).eps
+        assert abs(kind(k, probs=pi).sample((5,)).sum(-1) - k).max() < 1
 
 
 def test_inclusion_probabilities_at_the_edges():
@@ -184,11 +201,12 @@ def test_batches():
 
 def test_what_was_not_drawn_is_not_read():
     """Values of others may be missing, and have no gradient."""
-    pi = torch.tensor([0.5, 0.5, 1.0, 0.0], dtype=torch.float64)
+    pi = torch.tensor([0.4, 0.7, 0.9, 0.0], dtype=torch.float64)
     x = torch.tensor([True, False, True, False])
     y = torch.tensor([1.0, math.nan, 3.0, math.inf], dtype=torch.float64, requires_grad=True)
-    joint = SequentialPivotal(2, probs=pi).joint_inclusion
+    joint = ConditionalPoisson(2, probs=pi).joint_inclusion
     for estimate in (
+        approximate_variance(y, x, pi),
         horvitz_thompson_total(y, x, pi),
         hajek_mean(y, x, pi),
         sen_yates_grundy_variance(y, x, joint),
@@ -201,6 +219,7 @@ def test_what_was_not_drawn_is_not_read():
     y = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
     with pytest.raises(ValueError, match="drawn units must have π > 0"):
         horvitz_thompson_total(y, torch.ones(4), pi)
+    joint = SequentialPivotal(2, probs=torch.tensor([0.5, 0.5, 1.0, 0.0]).double()).joint_inclusion
     with pytest.raises(ValueError, match="pairs that were drawn must have π_ij > 0"):
         sen_yates_grundy_variance(y, torch.tensor([1.0, 1, 0, 0]), joint)
     with pytest.raises(ValueError, match="design_effect: y must be 0 where π is 0"):

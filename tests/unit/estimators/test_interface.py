@@ -1,13 +1,18 @@
 """One interface for all estimators: values, shapes, masks, extremes, options and messages."""
 
+import copy
 import math
+from inspect import signature
 
+import numpy as np
 import pytest
 import torch
 
 import khot
 from khot import estimators
+from khot.designs import TreePivotal
 from khot.estimators import AdaptiveStep, estimate_gradient, get, names
+from khot.estimators._arguments import has_log_prob
 from strategies.subset_oracles import nonlinear, probabilities, seeded, subsets
 
 NAMES = names()
@@ -32,18 +37,105 @@ def test_values(name, dtype, k):
     )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "straight_through"])
+@pytest.mark.parametrize("name", NAMES)
 def test_functions_are_what_get_gives(name):
     one = getattr(estimators, name)(X, 4, generator=seeded())
     assert torch.equal(one, get(name)(X, 4, generator=seeded()))
+    assert torch.equal(one, get(getattr(estimators, name))(X, 4, generator=seeded()))
+    chosen = get(name)
+    assert get(chosen) is chosen
 
 
-def test_straight_through_by_name_is_the_sampled_one():
-    one = estimators.sampled_straight_through(X, 4, design="systematic", generator=seeded())
-    assert torch.equal(one, get("straight_through", design="systematic")(X, 4, generator=seeded()))
-    assert torch.equal(one, estimators.straight_through(X, 4, design="systematic", generator=seeded()))
-    with pytest.raises(TypeError, match="straight_through: 'design' is for a sample of k"):
-        estimators.straight_through(X, X, design="systematic")
+def test_a_design_may_be_a_class():
+    for name in ("sampled_straight_through", "reinmax", "score_function"):
+        by_class, by_name = get(name, design=TreePivotal), get(name, design="tree_pivotal")
+        assert by_class.law == by_name.law == "tree_pivotal"
+        assert torch.equal(by_class(X, 4, generator=seeded()), by_name(X, 4, generator=seeded()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_parameter_is_that_of_the_law(name):
+    """Scores give π = sigmoid_topk(scores, k), and logits do not."""
+    theta = torch.linspace(-2, 2, 6, dtype=torch.float64)
+    chosen = get(name)
+    assert chosen.parameter in khot.designs.get(chosen.law).parameters
+    if name == "relaxed_subset":
+        chosen = get(name, hard=True)
+    share = chosen(theta.expand(40_000, -1), 2, generator=seeded(4)).mean(0)
+    near = (share - khot.sigmoid_topk(theta, 2)).abs().max() < 0.012
+    assert near == (chosen.parameter == "scores")
+
+
+def test_the_parameter_of_other_designs():
+    for name in ("sampled_straight_through", "reinmax", "score_function"):
+        assert get(name, design="sampford").parameter == "scores"
+        assert get(name, design="conditional_poisson").parameter == "logits"
+
+
+@pytest.mark.parametrize("name", PATHWISE)
+@pytest.mark.parametrize("k", [0, 2, 4])
+def test_a_sample_of_scores_with_a_gradient_has_one(name, k):
+    """Also where nothing is random, so that backward() works; likewise for every design."""
+    options = [{}]
+    if "design" in signature(getattr(estimators, name)).parameters:
+        options = [{"design": d} for d in khot.designs.names() if name != "reinmax" or has_log_prob(d)]
+    for option in options:
+        scores = torch.randn(3, 4, generator=seeded(2), requires_grad=True)
+        x = get(name, **option)(scores, k, generator=seeded())
+        assert x.requires_grad
+        (x * torch.arange(4)).sum().backward()
+        assert scores.grad.isfinite().all()
+        if k in (0, 4):
+            assert (scores.grad == 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_k_or_fewer_that_are_allowed_are_all_selected(name):
+    """One rule for a mask and for scores of −inf, beside rows with more, in every design."""
+    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]).bool()
+    options = [{}]
+    if "design" in signature(getattr(estimators, name)).parameters:
+        options = [{"design": d} for d in khot.designs.names()]
+    for option in options:
+        try:
+            call = get(name, **option)
+        except ValueError:  # a design without a log-probability
+            continue
+        scores = torch.randn(4, 4, generator=seeded(2), requires_grad=True)
+        x = call(scores, 2, mask=mask, generator=seeded())
+        torch.testing.assert_close(x.detach()[0].sum(), torch.tensor(2.0))
+        torch.testing.assert_close(x.detach()[1:], mask[1:].float())
+        excluded = scores.detach().masked_fill(~mask, -math.inf)
+        assert torch.equal(call(excluded, 2, generator=seeded()), x.detach())
+        if name != "score_function":
+            x.sum().backward()
+            assert scores.grad.isfinite().all()
+        else:
+            loss = estimators.score_function_loss(
+                lambda x: x[..., 0], scores, 2, mask=mask, generator=seeded(), **option
+            )
+            loss.sum().backward()
+            assert scores.grad.isfinite().all()
+            assert (scores.grad[1:] == 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("k", [4.0, np.int16(4), np.float64(4)])
+def test_whole_numbers_of_every_type(name, k):
+    assert torch.equal(get(name)(X, k, generator=seeded()), get(name)(X, 4, generator=seeded()))
+
+
+def test_the_state_of_an_adaptive_step_is_saved():
+    step = AdaptiveStep(alpha=0.25)
+    other = AdaptiveStep()
+    other.load_state_dict(step.state_dict())
+    assert other.alpha == 0.25
+    holder = torch.nn.ModuleList([AdaptiveStep()])
+    holder.load_state_dict(torch.nn.ModuleList([step]).half().state_dict())
+    assert holder[0].alpha == 0.25
+    step.correct(0.0)
+    assert step.half().state_dict()["_extra_state"].dtype == torch.float64
+    assert copy.deepcopy(step).alpha == step.alpha == pytest.approx(0.251)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -202,7 +294,7 @@ def test_estimate_gradient_takes_rows_one_by_one():
         (
             lambda: get("nothing"),
             ValueError,
-            "unknown estimator 'nothing'; known estimators: straight_through, ",
+            "unknown estimator 'nothing'; known estimators: score_function, ",
         ),
         (
             lambda: get("reinmax", temperature=1.0),
@@ -215,24 +307,38 @@ def test_estimate_gradient_takes_rows_one_by_one():
             "simple has no option 'design'; it has none",
         ),
         (
-            lambda: get("straight_through", design="x"),
+            lambda: get("sampled_straight_through", design="x"),
             ValueError,
-            "unknown design 'x'; known designs: systematic",
+            "sampled_straight_through: unknown design 'x'; known designs: conditional_poisson",
         ),
         (lambda: get("reinmax", design="random_systematic"), ValueError, "must have a log-probability"),
-        (lambda: get("score_function", design="brewer"), ValueError, "must be one of .*, got 'brewer'"),
+        (lambda: get("reinforce"), ValueError, "unknown estimator 'reinforce'; use 'score_function'; known"),
         (
-            lambda: get("score_function", design="x"),
+            lambda: get("straight_through"),
             ValueError,
-            "design must be one of .*plackett_luce, got 'x'",
+            "unknown estimator 'straight_through'; use 'sampled_straight_through'; known",
         ),
+        (lambda: get(3), TypeError, "estimator must be a name or one of khot.estimators, got 3"),
+        (
+            lambda: get(get("imle"), step=2.0),
+            TypeError,
+            "'step' belongs to the estimator, which was given as imle",
+        ),
+        (
+            lambda: get("score_function", design="brewer"),
+            ValueError,
+            "must have a log-probability, got 'brewer'; these have: .*random_pivotal",
+        ),
+        (lambda: get("score_function", design="x"), ValueError, "unknown design 'x'; known designs: "),
         (lambda: get("imle", step=0.0), ValueError, "imle: step must be positive and finite, got 0.0"),
         (
             lambda: AdaptiveStep(rate=-1.0),
             ValueError,
             "AdaptiveStep: rate must be positive and finite, got -1.0",
         ),
-        (lambda: estimators.simple(X, 2.0), TypeError, "simple: k must be an integer, got float"),
+        (lambda: estimators.simple(X, 2.5), ValueError, "simple: k must be an integer .*, got k = 2.5"),
+        (lambda: estimators.simple(X, True), TypeError, "simple: k must be a number or a tensor, got bool"),
+        (lambda: estimators.simple(X, torch.tensor(2)), TypeError, "simple: k must be a number, got"),
         (lambda: estimators.simple(X, 10), ValueError, "simple: k must satisfy 0 <= k <= n = 9"),
         (lambda: estimators.imle(X.long(), 2), TypeError, "imle: x must have a floating-point dtype"),
         (

@@ -4,16 +4,15 @@ import pytest
 import torch
 
 import khot
-from khot.designs import ConditionalPoisson, PlackettLuce, Systematic
-from khot.designs.facade import DESIGNS
+from khot.designs import ConditionalPoisson, PlackettLuce, Systematic, get, names
 from khot.testing import ContractError, check_design
 from khot.testing.designs import CHECKS
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", names())
 def test_designs_of_khot(name, check):
-    check(DESIGNS[name])
+    check(get(name))
 
 
 class OneTooMany(ConditionalPoisson):
@@ -63,9 +62,31 @@ class NoGradient(ConditionalPoisson):
         return found.detach() + 0 * self._parameter.clamp(-1e6, 1e6).sum()
 
 
+class NoGraph(ConditionalPoisson):
+    """Right, but a constant where nothing is random."""
+
+    @property
+    def mean(self):
+        mean = super().mean
+        return mean.detach() if self.k in (0, self.n) else mean
+
+
+class BeyondOne(ConditionalPoisson):
+    @property
+    def mean(self):
+        return super().mean * (1 + 1e-15)
+
+
+class AlwaysK(ConditionalPoisson):
+    """Draws what is excluded where too few are allowed."""
+
+    def sample(self, sample_shape=(), generator=None):
+        return self._draw_k_hot(torch.Size(sample_shape), generator).to(self._dtype)
+
+
 class Lenient(Systematic):
-    def __init__(self, k, probs=None, logits=None, validate_args=False):
-        super().__init__(k, probs, logits, validate_args=False)
+    def __init__(self, k, *, probs=None, scores=None, validate_args=False):
+        super().__init__(k, probs=probs, scores=scores, validate_args=False)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +100,9 @@ class Lenient(Systematic):
         (Silent, "without a word"),
         (Approximate, "with exact inclusion"),
         (NoGradient, "gradient of log_prob"),
+        (NoGraph, "k = 0: mean has no graph"),
+        (BeyondOne, "outside of"),
+        (AlwaysK, "not drawn whole"),
         (Lenient, "taken without an error"),
     ],
 )

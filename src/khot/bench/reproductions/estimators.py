@@ -28,8 +28,8 @@ from khot.vision.data import ImageTensors, load
 __all__ = ["REPRODUCTION"]
 
 _CHOICES: dict[str, tuple[str, dict[str, object]]] = {
-    "straight-through, tree pivotal": ("straight_through", {"design": "tree_pivotal"}),
-    "straight-through, random tree pivotal": ("straight_through", {"design": "random_tree_pivotal"}),
+    "straight-through, tree pivotal": ("sampled_straight_through", {"design": "tree_pivotal"}),
+    "straight-through, random tree pivotal": ("sampled_straight_through", {"design": "random_tree_pivotal"}),
     "SIMPLE": ("simple", {}),
     "reinmax": ("reinmax", {}),
     "reinmax, tree pivotal": ("reinmax", {"design": "tree_pivotal"}),

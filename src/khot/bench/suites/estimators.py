@@ -8,10 +8,10 @@ from khot.bench.suite import Suite
 __all__ = ["SUITE"]
 
 _CHOICES = (
-    "straight_through/systematic",
-    "straight_through/random_systematic",
-    "straight_through/tree_pivotal",
-    "straight_through/random_tree_pivotal",
+    "sampled_straight_through/systematic",
+    "sampled_straight_through/random_systematic",
+    "sampled_straight_through/tree_pivotal",
+    "sampled_straight_through/random_tree_pivotal",
     "simple",
     "reinmax",
     "reinmax/tree_pivotal",

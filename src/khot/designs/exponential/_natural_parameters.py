@@ -22,7 +22,7 @@ from torch import Tensor
 
 from khot.designs.exponential import _symmetric_scan, _symmetric_tree
 from khot.kernels.availability import is_plain
-from khot.relaxations import hard_topk, sigmoid_topk
+from khot.relaxations import hard_topk, sigmoid_topk, straight_through
 
 __all__ = [
     "FAR",
@@ -36,6 +36,7 @@ __all__ = [
     "takes_scan",
     "tilt",
     "vjp",
+    "within_unit",
 ]
 
 FAR = 200.0
@@ -116,9 +117,16 @@ def _fits_scan(t: Tensor, k: int, powers: int = 1) -> bool:
 
 def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
+    if k in (0, t.shape[-1]):
+        return float(k > 0) + 0 * t  # a constant, but with the graph of t
     scan = takes_scan(t, k) if scan is None else scan
     value, product = vjp(lambda s: log_partition(s, k, scan), t)
-    return product(torch.ones_like(value))[0]
+    return within_unit(product(torch.ones_like(value))[0])
+
+
+def within_unit(pi: Tensor) -> Tensor:
+    """Probabilities that rounding left a hair outside [0, 1], back inside, with the gradient they had."""
+    return straight_through(pi, pi.clamp(0, 1))
 
 
 def vjp(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor]]]:
@@ -141,7 +149,7 @@ def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tens
     rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
     joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
     same = torch.eye(n, dtype=torch.bool, device=t.device)
-    return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0))
+    return torch.where(same, pi.unsqueeze(-1), joint)
 
 
 def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:

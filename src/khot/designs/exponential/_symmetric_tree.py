@@ -14,6 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from khot.relaxations._special import softplus
+
 __all__ = ["log_polynomial", "product_tree", "sample_from_tree"]
 
 _DIRECT = 64  # narrower polynomials are multiplied out, wider ones by FFT
@@ -39,7 +41,7 @@ def product_tree(t: Tensor, k: int) -> list[Tensor]:
 def log_polynomial(t: Tensor, k: int) -> Tensor:
     """log e_k(exp t) of each row, shape (…)."""
     root = product_tree(t, k)[-1][..., 0, k]
-    return root.log() + torch.nn.functional.softplus(t.detach()).sum(-1)
+    return root.log() + softplus(t.detach()).sum(-1)
 
 
 def _multiply(left: Tensor, right: Tensor, most: int) -> Tensor:

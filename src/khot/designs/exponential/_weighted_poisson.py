@@ -18,6 +18,7 @@ from khot.designs.exponential._natural_parameters import (
     log_partition,
     takes_scan,
     vjp,
+    within_unit,
 )
 
 __all__ = ["weighted_inclusion", "weighted_joint_inclusion"]
@@ -39,4 +40,4 @@ def _mean(t: Tensor, a: Tensor, k: int, scan: bool) -> Tensor:
         return log_partition(s, k, scan) + (a * inclusion(s, k, scan)).sum(-1).log()
 
     value, product = vjp(log_total, t)
-    return product(torch.ones_like(value))[0]
+    return within_unit(product(torch.ones_like(value))[0])

@@ -2,6 +2,8 @@ r"""The natural parameters of conditional Poisson sampling from wanted inclusion
 
 The fixed point of θ ← θ + logit π − logit π(θ), started at θ = logit π − π/max(V, 1), V = Σπ(1 − π), and
 accelerated by Anderson's method over the last five steps; if that does not converge, by halving each step.
+Units that are all but settled have no digits in π(θ) to take a logarithm of, but a closed form: with A_k =
+log e_k(exp θ), logit π(θ) → θ + A_{k−1} − A_k as π → 0, and θ + A_k − A_{k+1} as π → 1.
 
 The gradient is implicit: dπ = Cov dθ on vectors with sum 0, so that of a loss is Cov⁺ times its gradient in
 θ. References: Chen, Dempster & Liu (1994) for the iteration; Anderson (1965).
@@ -20,13 +22,21 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from khot.designs.exponential._natural_parameters import clamped, inclusion, joint_inclusion, tilt
+from khot.designs.exponential._natural_parameters import (
+    clamped,
+    inclusion,
+    joint_inclusion,
+    log_partition,
+    tilt,
+)
 
 __all__ = ["weights_from_inclusion"]
 
 _DEPTH = 5
 _ACCELERATED, _DAMPED = 40, 200
 _TOLERANCE = 1e-11
+_NEARLY_SETTLED = 1e-8  # π(1 − π) from where the limit is as good as what rounding leaves of π(θ)
+_FLAT = 1e-12  # π(1 − π) below which a unit has no gradient
 
 
 def weights_from_inclusion(pi: Tensor, k: int) -> Tensor:
@@ -60,24 +70,29 @@ class _Solve(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         pi, theta = ctx.saved_tensors
-        inside = (pi > 0) & (pi < 1)
         t = tilt(_with_settled(theta, pi), ctx.k)
         joint = joint_inclusion(clamped(t), ctx.k)
         mean = torch.diagonal(joint, dim1=-2, dim2=-1)
+        spread = mean * (1 - mean)
+        inside = spread > _FLAT
+        # In units of the standard deviations: variances may differ by many orders of magnitude.
+        size = torch.where(inside, spread, 0.0).sqrt()
+        scale = torch.where(inside, 1 / torch.where(inside, size, 1.0), 0.0)
         cov = joint - mean.unsqueeze(-1) * mean.unsqueeze(-2)
-        both = inside.unsqueeze(-1) & inside.unsqueeze(-2)
-        count = inside.sum(-1, keepdim=True).clamp_min(1).double()
-        # Cov has the constants as its kernel: fill it, and take the result back to sum 0.
-        filled = torch.where(both, cov + 1 / count.unsqueeze(-1), 0.0)
+        correlation = cov * scale.unsqueeze(-1) * scale.unsqueeze(-2)
+        # The constants are the kernel of Cov: fill it, and keep out of it.
+        total = size.square().sum(-1, keepdim=True)
+        kernel = size / torch.where(total > 0, total, 1.0).sqrt()
+        filled = correlation + kernel.unsqueeze(-1) * kernel.unsqueeze(-2)
         filled = filled + torch.diag_embed((~inside).double())
-        centred = _centred(grad, inside, count)
-        solution = torch.linalg.solve(filled, centred.unsqueeze(-1)).squeeze(-1)
-        return _centred(solution, inside, count), None
+        right = _without(kernel, grad * scale)
+        solution = torch.linalg.solve(filled, right.unsqueeze(-1)).squeeze(-1)
+        return _without(kernel, solution) * scale, None
 
 
-def _centred(v: Tensor, inside: Tensor, count: Tensor) -> Tensor:
-    v = torch.where(inside, v, 0.0)
-    return torch.where(inside, v - v.sum(-1, keepdim=True) / count, 0.0)
+def _without(kernel: Tensor, v: Tensor) -> Tensor:
+    """v without its part along the unit vectors ``kernel``."""
+    return v - kernel * (kernel * v).sum(-1, keepdim=True)
 
 
 def _with_settled(theta: Tensor, pi: Tensor) -> Tensor:
@@ -97,15 +112,14 @@ def _solve(pi: Tensor, k: int) -> Tensor:
     steps: list[Tensor] = []
     residuals: list[Tensor] = []
     for iteration in range(_ACCELERATED + _DAMPED):
-        found = inclusion(clamped(tilt(_with_settled(theta, rows), k)), k)
+        t = clamped(tilt(_with_settled(theta, rows), k))
+        found = inclusion(t, k)
         error = torch.where(inside, (found - rows).abs() / (spread + 1e-4), 0.0).amax(-1, keepdim=True)
         better = error < best_error
         best, best_error = torch.where(better, theta, best), torch.where(better, error, best_error)
         if bool((best_error <= _TOLERANCE).all()):
             break
-        tiny = torch.finfo(found.dtype).tiny
-        step = logit - (found.clamp_min(tiny).log() - (1 - found).clamp_min(tiny).log())
-        step = torch.where(inside, step, 0.0)
+        step = torch.where(inside, logit - _logit_of(found, t, k, spread < _NEARLY_SETTLED), 0.0)
         if iteration >= _ACCELERATED:
             if iteration == _ACCELERATED:
                 theta, step = best, torch.zeros_like(best)
@@ -115,6 +129,16 @@ def _solve(pi: Tensor, k: int) -> Tensor:
         theta = _anderson(steps, residuals)
         theta = torch.where(theta.isfinite(), theta, steps[-1])
     return best.view(pi.shape)
+
+
+def _logit_of(found: Tensor, t: Tensor, k: int, settled: Tensor) -> Tensor:
+    """logit π(θ) from π(θ) and θ = t."""
+    tiny = torch.finfo(found.dtype).tiny
+    logit = found.clamp_min(tiny).log() - (1 - found).clamp_min(tiny).log()
+    if not bool(settled.any()):
+        return logit
+    below, here, above = (log_partition(t, size).unsqueeze(-1) for size in (k - 1, k, k + 1))
+    return torch.where(settled, t + torch.where(t < 0, below - here, here - above), logit)
 
 
 def _anderson(steps: list[Tensor], residuals: list[Tensor]) -> Tensor:

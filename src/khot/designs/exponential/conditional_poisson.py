@@ -26,11 +26,13 @@ from khot.designs.exponential._natural_parameters import (
     tilt,
 )
 from khot.designs.exponential._weights_from_inclusion import weights_from_inclusion
+from khot.designs.registry import register
 from khot.relaxations import hard_topk, straight_through
 
 __all__ = ["ConditionalPoisson", "KHotCategorical", "KHotCategoricalStraightThrough"]
 
 
+@register
 class ConditionalPoisson(KHotDistribution):
     r"""The k-hot distribution of maximum entropy; also under the name ``KHotCategorical``.
 
@@ -38,15 +40,17 @@ class ConditionalPoisson(KHotDistribution):
         \pi = \nabla_\theta A, \qquad \operatorname{Cov} = \nabla^2_\theta A, \qquad
         A = \log e_k(\exp\theta)
 
-    with the elementary symmetric polynomial e_k. Here ``logits`` are the natural parameters θ, so for k = 1
-    this is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With
-    ``probs`` the θ that has those inclusion probabilities is solved for, with an implicit gradient, which
-    takes a matrix of n × n; gradients in ``probs`` are defined up to a constant, since their sum is fixed.
+    with the elementary symmetric polynomial e_k. ``logits`` are the natural parameters θ, so for k = 1 this
+    is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With
+    ``scores`` it is, as in every design. From ``probs`` and ``scores`` the θ that has those inclusion
+    probabilities is solved for, with an implicit gradient, which takes a matrix of n × n; gradients in
+    ``probs`` are defined up to a constant, since their sum is fixed.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, natural parameters; −inf is never drawn, +inf always.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
+        logits: instead of both, natural parameters; −inf is never drawn, +inf always.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -59,68 +63,70 @@ class ConditionalPoisson(KHotDistribution):
     Reference: Chen, Dempster & Liu (1994), Weighted Finite Population Sampling to Maximize Entropy.
     """
 
+    parameters = ("probs", "scores", "logits")
+
+    def __init__(
+        self,
+        k: float,
+        *,
+        probs: Tensor | None = None,
+        scores: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._set_up(k, {"probs": probs, "scores": scores, "logits": logits}, validate_args)
+
     @functools.cached_property
     def _tilted(self) -> Tensor:
         """θ + c with Σσ(θ + c) = k, in float64."""
         with torch.enable_grad():
-            k = int(self.k)
-            if k in (0, self.n):
-                certain = math.inf if k else -math.inf
-                return torch.full_like(self._parameter, certain, dtype=torch.float64)
-            given = "logits" in self.__dict__
-            return tilt(self.logits if given else weights_from_inclusion(self._inclusion, k), k)
+            given, k = self._given == "logits", int(self.k)
+            return tilt(self._parameter if given else weights_from_inclusion(self._inclusion, k), k)
 
-    def _from_logits(self) -> Tensor:
+    def _from_scores(self) -> Tensor:
+        if self._given != "logits":
+            return super()._from_scores()
         t = self._tilted
         return torch.where(t.isinf(), (t > 0).to(t.dtype), inclusion(clamped(t), int(self.k)))
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         return draw(self._tilted.detach(), int(self.k), sample_shape, generator)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """⟨θ, x⟩ − log e_k(exp θ).
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """⟨θ, x⟩ − log e_k(exp θ)."""
         t, k = self._tilted, int(self.k)
         total = log_weight(t, x) - log_partition(clamped(t), k)
         possible = (total > -math.inf) & (x.sum(-1) == k)
         # Rounding may leave the probability of a sure set a hair above 1.
-        return torch.where(possible, total.clamp_max(0), -math.inf).to(self._dtype)
+        return torch.where(possible, total.clamp_max(0), -math.inf)
 
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """A − ⟨θ, π⟩."""
         t = clamped(self._tilted)
         pi = inclusion(t, int(self.k))
-        return (log_partition(t, int(self.k)) - (t * pi).sum(-1)).clamp_min(0).to(self._dtype)
+        return (log_partition(t, int(self.k)) - (t * pi).sum(-1)).clamp_min(0)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """From the Hessian of A."""
-        return joint_inclusion(clamped(self._tilted), int(self.k)).to(self._dtype)
+        return joint_inclusion(clamped(self._tilted), int(self.k))
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The k largest θ."""
-        return hard_topk(self._tilted.detach(), int(self.k)).to(self._dtype)
+        return hard_topk(self._tilted.detach(), int(self.k))
 
     @property
     def natural_parameters(self) -> Tensor:
         """θ; from ``probs`` up to a constant, so that σ(θ) sums to k."""
-        return self.logits if "logits" in self.__dict__ else self._tilted.to(self._dtype)
+        return self.logits if self._given == "logits" else self._tilted.to(self._dtype)
 
     @property
     def log_normalizer(self) -> Tensor:
         """A = log e_k(exp θ) at the ``natural_parameters``; +inf if a unit is certain by θ = +inf."""
-        theta = self.natural_parameters.double()
-        t, k = self._tilted, int(self.k)
-        if k == 0:
-            return theta.sum(-1).nan_to_num(0, 0, 0).to(self._dtype) * 0
-        mode = hard_topk(t.detach(), k) > 0
+        theta, mode = self.natural_parameters.double(), self.mode > 0
+        log_prob = self._log_prob(mode)
+        log_prob = log_prob if self._short is None else self._short.log_prob(mode, log_prob)
         # A = ⟨θ, x⟩ − log p(x) at the mode, which has a finite ⟨θ, x⟩ if any set has.
-        return (torch.where(mode, theta, 0.0).sum(-1) - self.log_prob(mode.double()).double()).to(self._dtype)
+        return (torch.where(mode, theta, 0.0).sum(-1) - log_prob).to(self._dtype)
 
 
 KHotCategorical = ConditionalPoisson
@@ -137,7 +143,8 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, natural parameters.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
+        logits: instead of both, natural parameters.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -170,6 +177,10 @@ def _kl(p: ConditionalPoisson, q: ConditionalPoisson) -> Tensor:  # pyright: ign
     if p.k != q.k or p.n != q.n:
         raise ValueError(
             f"kl_divergence: p and q must have one k and n, got k = {p.k}, {q.k}, n = {p.n}, {q.n}"
+        )
+    if p._short is not None or q._short is not None:  # pyright: ignore[reportPrivateUsage]
+        raise NotImplementedError(
+            "kl_divergence: p and q must have k units to draw in every row, got fewer above -inf"
         )
     k = int(p.k)
     tp, tq = p._tilted, q._tilted  # pyright: ignore[reportPrivateUsage]

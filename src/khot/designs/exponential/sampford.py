@@ -25,14 +25,17 @@ from khot.designs.exponential._natural_parameters import (
     tilt,
 )
 from khot.designs.exponential._weighted_poisson import weighted_joint_inclusion
+from khot.designs.registry import register
 from khot.relaxations import hard_topk
 
 __all__ = ["Sampford", "log_odds"]
 
 # Entries of tables that are in memory at a time: each draw has its own.
 _AT_ONCE = 1 << 24
+_SETTLED = 1e-8  # 1 − π has no digits beyond 1e-16: relative to less than this too few are left
 
 
+@register
 class Sampford(KHotDistribution):
     r"""Sampford sampling: near the maximum of entropy, exactly π, and no weights to solve for.
 
@@ -47,7 +50,7 @@ class Sampford(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -69,12 +72,13 @@ class Sampford(KHotDistribution):
     def _first(self) -> tuple[Tensor, Tensor]:
         """1 − π, and how likely each unit is the one that is drawn before the others, up to a factor.
 
-        Where all units are certain or impossible, all of the former are 0; then equal weights do as well.
+        Where all units are certain or impossible, all of the former are 0; then equal weights do as well. So
+        they do where the former are lost in rounding.
         """
         with torch.enable_grad():
             m = inclusion(clamped(self._tilted), int(self.k))
             spare = torch.where(self._tilted.isinf(), 0.0, 1 - self._inclusion)
-            open_ = (spare * m).sum(-1, keepdim=True) > 0
+            open_ = (spare * m).sum(-1, keepdim=True) > _SETTLED
             spare = torch.where(open_, spare, 1.0)
             return spare, spare * m
 
@@ -99,39 +103,27 @@ class Sampford(KHotDistribution):
             drawn[part] = torch.cat([one, rest + (rest >= one)], -1).sort(-1).values
         return drawn.view(shape)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Σ_s log w + log Σ_s (1 − π) − log[e_k(w) Σ(1 − π)m].
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """Σ_s log w + log Σ_s (1 − π) − log[e_k(w) Σ(1 − π)m]."""
         t, k = self._tilted, int(self.k)
         spare, first = self._first
         total = log_weight(t, x) - log_partition(clamped(t), k)
         if k == 0:
-            return torch.where(x.any(-1), -math.inf, total).to(self._dtype)
+            return torch.where(x.any(-1), -math.inf, total)
         inside = torch.where(x, spare, 0.0).sum(-1)
         possible = (total > -math.inf) & (x.sum(-1) == k) & (inside > 0)
         ratio = torch.where(possible, inside, 1.0).log() - first.sum(-1).log()
-        return torch.where(possible, (total + ratio).clamp_max(0), -math.inf).to(self._dtype)
+        return torch.where(possible, (total + ratio).clamp_max(0), -math.inf)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """From second derivatives of the logarithm of the normaliser; ties are no special case."""
-        k = int(self.k)
-        if k == 0:
-            return torch.zeros(
-                *self.batch_shape, self.n, self.n, dtype=self._dtype, device=self._tilted.device
-            )
-        joint = weighted_joint_inclusion(clamped(self._tilted), self._first[0], k)
-        same = torch.eye(self.n, dtype=torch.bool, device=joint.device)
-        return torch.where(same, self._inclusion.unsqueeze(-1), joint).to(self._dtype)
+        if self.k == 0:
+            return torch.diag_embed(self._inclusion)
+        return weighted_joint_inclusion(clamped(self._tilted), self._first[0], int(self.k))
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The k largest π: to exchange a unit for one with a larger π makes a set more likely."""
-        return hard_topk(self._inclusion.detach(), int(self.k)).to(self._dtype)
+        return hard_topk(self._inclusion.detach(), int(self.k))
 
     def _no_closed_form(self) -> str:
         return "has no closed form; take the mean of -log_prob(x) over draws x, or ConditionalPoisson"

@@ -37,22 +37,8 @@ class OrderSampling(KHotDistribution):
 
     @property
     def true_inclusion(self) -> Tensor:
-        """P(xᵢ = 1) as it is, by quadrature; ``probs`` is what was asked for."""
-        return self._true_inclusion.to(self._dtype)
-
-    @property
-    def _true_inclusion(self) -> Tensor:
-        raise NotImplementedError
-
-    @property
-    def mean(self) -> Tensor:
-        """``true_inclusion``."""
-        return self.true_inclusion
-
-    @property
-    def variance(self) -> Tensor:
-        """π(1 − π) for the true inclusion probabilities π."""
-        return (self._true_inclusion * (1 - self._true_inclusion)).to(self._dtype)
+        """P(xᵢ = 1) as it is, by quadrature, and the ``mean``; ``probs`` is what was asked for."""
+        return self.mean
 
     def _no_closed_form(self) -> str:
         return "has no closed form for this design; estimate it from draws, or take ConditionalPoisson"

@@ -16,17 +16,19 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from khot.designs.exponential._natural_parameters import FAR, clamped, log_weight, tilt
 from khot.designs.exponential._weighted_poisson import weighted_inclusion, weighted_joint_inclusion
 from khot.designs.exponential.sampford import log_odds
 from khot.designs.order_sampling._family import OrderSampling, integral, largest_keys, nodes_around
+from khot.designs.registry import register
 from khot.relaxations import hard_topk
+from khot.relaxations._special import softplus
 
 __all__ = ["AdjustedPareto", "Pareto"]
 
 
+@register
 class Pareto(OrderSampling):
     r"""Approximate: inclusion probabilities near ``probs``, by one top-k at any n.
 
@@ -40,7 +42,7 @@ class Pareto(OrderSampling):
     Args:
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -91,21 +93,16 @@ class Pareto(OrderSampling):
 
         return largest_keys(t, int(self.k), sample_shape, logistic)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Σ_s log w + log Σ_s c.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """Σ_s log w + log Σ_s c."""
         t, k = self._tilted, int(self.k)
         total = log_weight(t, x) - softplus(clamped(t)).sum(-1)
         if k == 0:
-            return torch.where(x.any(-1), -math.inf, total).to(self._dtype)
+            return torch.where(x.any(-1), -math.inf, total)
         possible = (total > -math.inf) & (x.sum(-1) == k)
         inside = torch.where(x, self._summands, 0.0).sum(-1)
         total = total + torch.where(possible, inside, 1.0).log()
-        return torch.where(possible, total.clamp_max(0), -math.inf).to(self._dtype)
+        return torch.where(possible, total.clamp_max(0), -math.inf)
 
     @functools.cached_property
     def _true_inclusion(self) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -113,25 +110,21 @@ class Pareto(OrderSampling):
             t, k = self._tilted, int(self.k)
             settled = (t > 0).double()
             if k in (0, self.n):
-                return settled
+                return torch.where(t.isinf(), settled, t)  # all are, but the scores they are of have a graph
             return torch.where(t.isinf(), settled, weighted_inclusion(clamped(t), self._summands, k))
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """True ones, from second derivatives of the logarithm of a normaliser."""
-        k = int(self.k)
-        if k == 0:
-            return torch.zeros(
-                *self.batch_shape, self.n, self.n, dtype=self._dtype, device=self._tilted.device
-            )
-        return weighted_joint_inclusion(clamped(self._tilted), self._summands, k).to(self._dtype)
+        if self.k == 0:
+            return torch.diag_embed(self._true_inclusion)
+        return weighted_joint_inclusion(clamped(self._tilted), self._summands, int(self.k))
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The k units whose keys are smallest in the median."""
-        return hard_topk(self._tilted.detach(), int(self.k)).to(self._dtype)
+        return hard_topk(self._tilted.detach(), int(self.k))
 
 
+@register
 class AdjustedPareto(Pareto):
     r"""Approximate: Pareto sampling with keys corrected so that the inclusion probabilities are nearer to π.
 
@@ -144,7 +137,7 @@ class AdjustedPareto(Pareto):
     Args:
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:

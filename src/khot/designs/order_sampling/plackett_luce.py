@@ -16,35 +16,35 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from khot.designs.exponential._natural_parameters import FAR, clamped, inclusion, log_partition, tilt, vjp
 from khot.designs.order_sampling._family import OrderSampling, integral, largest_keys, nodes_around
+from khot.designs.registry import register
 from khot.relaxations import hard_topk
+from khot.relaxations._special import softplus
 
 __all__ = ["PlackettLuce"]
 
 
+@register
 class PlackettLuce(OrderSampling):
     r"""Approximate where π is asked for: k draws without replacement, each ∝ :math:`e^\theta`.
 
     .. math:: p(i_1, …, i_k) =
         \prod_{r=1}^k \frac{e^{\theta_{i_r}}}{\sum_{j \notin \{i_1 … i_{r-1}\}} e^{\theta_j}}
 
-    The law of the k largest of θ + Gumbel noise, and of ``torch.multinomial`` without replacement. ``logits``
-    are θ. Drawing so with probabilities ∝ π does *not* include unit i with probability πᵢ: for k > 1 large π
-    come out too small, and small ones too large. ``exact_inclusion`` is False, and ``mean`` is
-    ``true_inclusion``, which is by quadrature as is ``log_prob``; both are differentiable.
+    The law of the k largest of θ + Gumbel noise, and of ``torch.multinomial`` without replacement. It is made
+    from θ alone: to draw with probabilities ∝ π, θ = log π, does *not* include unit i with probability πᵢ.
+    For k > 1 large π come out too small, and small ones too large. ``exact_inclusion`` is False, and ``mean``
+    is ``true_inclusion``, which is by quadrature as is ``log_prob``; both are differentiable.
 
     Args:
         k: how many units are drawn.
-        probs: instead of ``logits``, probabilities with sum k that are taken as π commonly is: θ = log π, and
-            π = 1 is always drawn.
         logits: θ, shape (…, n); −inf is never drawn, +inf always.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
-        >>> design = PlackettLuce(2, probs=torch.tensor([0.9, 0.6, 0.4, 0.1]))
+        >>> design = PlackettLuce(2, logits=torch.tensor([0.9, 0.6, 0.4, 0.1]).log())
         >>> design.mean
         tensor([0.7790, 0.6362, 0.4599, 0.1248])
         >>> design.log_prob_ordered(torch.tensor([[0, 1], [1, 0]])).exp()
@@ -55,18 +55,17 @@ class PlackettLuce(OrderSampling):
     Reference: Yellott (1977); Kool, van Hoof & Welling (2019), arXiv:1903.06059.
     """
 
+    parameters = ("logits",)
+
+    def __init__(self, k: float, *, logits: Tensor, validate_args: bool | None = None) -> None:
+        self._set_up(k, {"logits": logits}, validate_args)
+
     @functools.cached_property
     def _theta(self) -> Tensor:
         with torch.enable_grad():
-            if "logits" in self.__dict__:
-                return self.logits.double()
-            pi = self._inclusion
-            inside = (pi > 0) & (pi < 1)
-            return torch.where(
-                inside, torch.where(inside, pi, 0.5).log(), torch.where(pi > 0.5, math.inf, -math.inf)
-            )
+            return self._parameter.double()
 
-    def _from_logits(self) -> Tensor:
+    def _from_scores(self) -> Tensor:
         return self._true_inclusion
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
@@ -79,22 +78,20 @@ class PlackettLuce(OrderSampling):
 
         return largest_keys(t, int(self.k), sample_shape, gumbel)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the probability of the set, in whatever order it was drawn.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the probability of the set, in whatever order it was drawn."""
         k = int(self.k)
         theta = self._theta.expand(x.shape)
+        if k == 0:
+            nothing = torch.where(theta.isfinite(), 0.0, 0.0 * theta.nan_to_num(0, 0, 0)).sum(-1)
+            return torch.where(x.any(-1), -math.inf, nothing)
         possible = (x.sum(-1) == k) & ~torch.where(x, theta == -math.inf, theta == math.inf).any(-1)
         rest, others = _log_sum(theta, ~x)
         decided = ~possible | ~others  # impossible, or nothing else to draw
         chosen = theta.gather(-1, x.to(torch.uint8).topk(k, sorted=False).indices) - rest.unsqueeze(-1)
         total = _log_integral(torch.where(decided.unsqueeze(-1), 0.0, chosen))
         total = torch.where(decided, 0.0, total.clamp_max(0))
-        return torch.where(possible, total, -math.inf).to(self._dtype)
+        return torch.where(possible, total, -math.inf)
 
     def log_prob_ordered(self, indices: Tensor) -> Tensor:
         """The logarithm of the probability of k units in this order, in closed form.
@@ -143,13 +140,12 @@ class PlackettLuce(OrderSampling):
             t, k = tilt(self._theta, int(self.k)), int(self.k)
             settled = (t > 0).double()
             if k in (0, self.n) or t.numel() == 0:
-                return settled
+                return torch.where(t.isinf(), settled, t)  # all are, but the scores they are of have a graph
             return torch.where(t.isinf(), settled, _inclusion(clamped(t), k))
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The k largest θ."""
-        return hard_topk(self._theta.detach(), int(self.k)).to(self._dtype)
+        return hard_topk(self._theta.detach(), int(self.k))
 
 
 def _log_above(q: Tensor) -> Tensor:

@@ -7,11 +7,13 @@ from torch import Tensor
 
 from khot.designs._arguments import normalised
 from khot.designs._random_order import RandomOrder
-from khot.designs.pivotal.sequential_pivotal import draw_chain, pivotal_chain
+from khot.designs.pivotal.sequential_pivotal import SequentialPivotal, draw_chain, pivotal_chain
+from khot.designs.registry import register
 
 __all__ = ["RandomPivotal"]
 
 
+@register
 class RandomPivotal(RandomOrder):
     r"""Sequential pivotal sampling after a random permutation, a fresh one for each draw.
 
@@ -24,7 +26,7 @@ class RandomPivotal(RandomOrder):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -35,6 +37,8 @@ class RandomPivotal(RandomOrder):
 
     Reference: Deville & Tillé (1998).
     """
+
+    ordered = SequentialPivotal
 
     def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
         chain = pivotal_chain(normalised(rows, self.k).gather(-1, order), int(self.k))

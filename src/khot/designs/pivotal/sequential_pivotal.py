@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import register
 from khot.relaxations._special import xlogy
 
 __all__ = ["PivotalChain", "SequentialPivotal", "draw_chain", "pivotal_chain"]
@@ -50,6 +51,7 @@ class PivotalChain(NamedTuple):
     left: Tensor
 
 
+@register
 class SequentialPivotal(KHotDistribution):
     r"""Pivotal sampling in the order of the units, with everything in closed form.
 
@@ -61,7 +63,7 @@ class SequentialPivotal(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -90,14 +92,9 @@ class SequentialPivotal(KHotDistribution):
         indices = torch.cat(drawn) if drawn else torch.empty(0, dtype=torch.long, device=chain.rho.device)
         return indices.view(*sample_shape, *batch, k)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over units of the logarithms of what happened at their turn.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The sum over units of the logarithms of what happened at their turn."""
         chain, k = pivotal_chain(self._inclusion, int(self.k)), int(self.k)
-        x = self._checked_value(value)
         allowed = torch.where(x, self._inclusion > 0, ~chain.certain)
         z = (x & ~chain.certain).cumsum(-1) - chain.floor
         z_before = _shifted(z)
@@ -108,19 +105,18 @@ class SequentialPivotal(KHotDistribution):
         possible = possible & ~(duel & (chance <= 0)).any(-1)
         counts = duel & (chance > 0)
         total = torch.where(counts, torch.where(counts, chance, 1.0).log(), 0.0).sum(-1)
-        return torch.where(possible, total, -math.inf).to(self._dtype)
+        return torch.where(possible, total, -math.inf)
 
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """The sum over units of P(there is a duel) times the entropy of its outcome."""
         chain = pivotal_chain(self._inclusion, int(self.k))
         duel = torch.where(chain.over, 1 - chain.rho, chain.rho)
         open_ = (chain.left > 0) & (chain.left < 1)
         left = torch.where(open_, chain.left, 0.5)
         each = -xlogy(left, left) - xlogy(1 - left, 1 - left)
-        return torch.where(open_, duel * each, 0.0).sum(-1).to(self._dtype)
+        return torch.where(open_, duel * each, 0.0).sum(-1)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """From the covariances, products along the chain."""
         chain = pivotal_chain(self._inclusion, int(self.k))
         kept = torch.where(chain.over, 1 - chain.left, chain.left)
@@ -129,12 +125,9 @@ class SequentialPivotal(KHotDistribution):
         meets = torch.where(chain.over, (1 - chain.before) * (1 - chain.each), chain.before * chain.each)
         covariance = (1 - kept).unsqueeze(-1) * between * meets.unsqueeze(-2)
         covariance = torch.where(_after(self.n, 0, pi.device), covariance, 0.0)
-        joint = pi.unsqueeze(-1) * pi.unsqueeze(-2) - covariance - covariance.mT
-        same = torch.eye(self.n, dtype=torch.bool, device=pi.device)
-        return torch.where(same, pi.unsqueeze(-1), joint.clamp_min(0)).to(self._dtype)
+        return pi.unsqueeze(-1) * pi.unsqueeze(-2) - covariance - covariance.mT
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """A most likely draw, by max-product along the chain."""
         chain = pivotal_chain(self._inclusion.detach(), int(self.k))
         keeps, loses = chain.left.log(), (1 - chain.left).log()
@@ -148,7 +141,7 @@ class SequentialPivotal(KHotDistribution):
             duel, over = torch.maximum(if_left, if_right), chain.over[..., i]
             best = torch.stack([torch.where(over, duel, nothing), torch.where(over, one, duel)], -1)
             carried.append(if_left >= if_right)
-        return _follow(chain, torch.stack(carried, -1)).to(self._dtype)
+        return _follow(chain, torch.stack(carried, -1))
 
 
 def pivotal_chain(inclusion: Tensor, k: int) -> PivotalChain:

@@ -16,6 +16,7 @@ from khot.designs._random_order import RandomOrder
 from khot.designs._with_phantom import phantom_indicator, phantom_probability
 from khot.designs.base import KHotDistribution
 from khot.designs.pivotal._duels import PivotalTree, draw_all, draw_paths, duels, pivotal_tree, uniforms
+from khot.designs.registry import register
 from khot.kernels import cpu
 from khot.relaxations._special import xlogy
 
@@ -24,6 +25,7 @@ __all__ = ["RandomTreePivotal", "TreePivotal"]
 _AT_ONCE = 1 << 22  # uniform variables in memory at a time
 
 
+@register
 class TreePivotal(KHotDistribution):
     r"""Pivotal sampling over a balanced binary tree, with everything in closed form.
 
@@ -35,7 +37,7 @@ class TreePivotal(KHotDistribution):
     Args:
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -49,7 +51,7 @@ class TreePivotal(KHotDistribution):
     Method.
     """
 
-    _takes_fractions = True
+    takes_fractions = True
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         tree, k = self._tree(self._inclusion.detach()), math.ceil(self.k)
@@ -59,39 +61,29 @@ class TreePivotal(KHotDistribution):
         u = uniforms(shape, tree.rho[0].shape[-1], tree.rho[0].device, generator)
         return draw_all(tree, k, shape, duels(u)).nonzero()[:, -1].view(*shape, k)
 
-    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
-
-        Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
-        """
-        rows, shape = self._rows, torch.Size(sample_shape)
+    def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        rows = self._rows
         if not isinstance(self.k, int) or not cpu.usable(rows):
-            return super().sample(sample_shape, generator)
+            return super()._draw_k_hot(sample_shape, generator)
         drawn: list[Tensor] = []
-        left = shape.numel()
+        left = sample_shape.numel()
         while left:  # in parts, so that there are not too many uniform variables at a time
             part = min(left, max(1, _AT_ONCE // rows.numel()))
             u = uniforms(torch.Size((part, *self.batch_shape)), self.n, rows.device, generator)
             drawn.append(cpu.pivotal(rows, self.k, u))
             left -= part
         x = drawn[0] if len(drawn) == 1 else torch.cat(drawn) if drawn else rows.new_empty(0)
-        return x.view(self._extended_shape(shape)).to(self._dtype)
+        return x.view(self._extended_shape(sample_shape))
 
     def _tree(self, inclusion: Tensor) -> PivotalTree:
         return pivotal_tree(phantom_probability(inclusion, self.k))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over nodes of the logarithms of what happened there.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The sum over nodes of the logarithms of what happened there."""
         tree = self._tree(self._inclusion)
-        x = phantom_indicator(self._checked_value(value), self.k).int()
+        x = phantom_indicator(x, self.k).int()
         count = torch.nn.functional.pad(x, (0, tree.rho[0].shape[-1] - x.shape[-1]))
-        total = torch.zeros((), dtype=torch.float64, device=x.device)
+        total = 0 * tree.rho[-1].squeeze(-1)  # with the graph of π, also if there is one unit
         possible = count.sum(-1) == math.ceil(self.k)
         for depth, level in enumerate(tree.levels):
             z = count - tree.floor[depth]
@@ -104,12 +96,12 @@ class TreePivotal(KHotDistribution):
             possible = possible & ~(duel & (chance <= 0)).any(-1)
             counts = duel & (chance > 0)
             total = total + torch.where(counts, torch.where(counts, chance, 1.0).log(), 0.0).sum(-1)
-        return torch.where(possible, total, -math.inf).to(self._dtype)
+        return torch.where(possible, total, -math.inf)
 
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """The sum over nodes of P(there is a duel) times the entropy of its outcome."""
         tree = self._tree(self._inclusion)
-        total = torch.zeros(self.batch_shape, dtype=torch.float64, device=self._inclusion.device)
+        total = 0 * tree.rho[-1].squeeze(-1)
         for depth, level in enumerate(tree.levels):
             rho = tree.rho[depth + 1]
             duel = torch.where(level.over, 1 - rho, rho)
@@ -117,10 +109,9 @@ class TreePivotal(KHotDistribution):
             left = torch.where(open_, level.left, 0.5)
             each = -xlogy(left, left) - xlogy(1 - left, 1 - left)
             total = total + torch.where(open_, duel * each, 0.0).sum(-1)
-        return total.to(self._dtype)
+        return total
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """From P(xᵢ = 1 | z) of each node above i; two units meet at the lowest node above both."""
         tree = self._tree(self._inclusion)
         certain = (tree.floor[0] > 0).double()
@@ -141,10 +132,9 @@ class TreePivotal(KHotDistribution):
             given = torch.cat(
                 [_raise(left, level.over, level.left), _raise(right, level.over, 1 - level.left)], -2
             )
-        return joint[..., 0, : self.n, : self.n].to(self._dtype)
+        return joint[..., 0, : self.n, : self.n]
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """A most likely draw, by max-product up the tree; the k largest π may be impossible together."""
         tree = self._tree(self._inclusion.detach())
         best = torch.zeros(*tree.rho[0].shape, 2, dtype=torch.float64, device=tree.rho[0].device)
@@ -160,9 +150,10 @@ class TreePivotal(KHotDistribution):
             )
             take_left.append(if_left >= if_right)
         x = draw_all(tree, math.ceil(self.k), self.batch_shape, lambda _: take_left.pop())
-        return x[..., : self.n].to(self._dtype)
+        return x[..., : self.n]
 
 
+@register
 class RandomTreePivotal(RandomOrder):
     r"""Tree pivotal sampling after a random permutation, a fresh one for each draw.
 
@@ -175,7 +166,7 @@ class RandomTreePivotal(RandomOrder):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -186,6 +177,8 @@ class RandomTreePivotal(RandomOrder):
 
     Reference: Deville & Tillé (1998).
     """
+
+    ordered = TreePivotal
 
     def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
         k = int(self.k)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import register
 
 __all__ = ["Brewer"]
 
@@ -13,6 +14,7 @@ __all__ = ["Brewer"]
 _AT_ONCE = 1 << 22
 
 
+@register
 class Brewer(KHotDistribution):
     r"""Brewer sampling: k successive draws, with exactly the inclusion probabilities π.
 
@@ -27,7 +29,7 @@ class Brewer(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import register
 from khot.designs.splitting._elimination import elimination, joint_of_kept, log_prob_of_kept, strike_off
 
 __all__ = ["Midzuno"]
 
 
+@register
 class Midzuno(KHotDistribution):
     r"""The k units that elimination with probabilities 1 − π would leave out.
 
@@ -27,7 +29,7 @@ class Midzuno(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -45,23 +47,16 @@ class Midzuno(KHotDistribution):
         indices = strike_off(plan, sample_shape.numel(), generator, kept=False)
         return indices.view(*sample_shape, *self.batch_shape, int(self.k))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """That of the complement under elimination.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """That of the complement under elimination."""
         total = log_prob_of_kept(elimination(1 - self._inclusion, self.n - int(self.k)), ~x)
-        return torch.where(x.sum(-1) == self.k, total, -torch.inf).to(self._dtype)
+        return torch.where(x.sum(-1) == self.k, total, -torch.inf)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """From that of the complement."""
         out = 1 - self._inclusion
         joint = joint_of_kept(elimination(out, self.n - int(self.k)))
-        joint = (1 - out.unsqueeze(-1) - out.unsqueeze(-2) + joint).clamp_min(0)
-        return joint.to(self._dtype)
+        return 1 - out.unsqueeze(-1) - out.unsqueeze(-2) + joint
 
     def _no_closed_form(self) -> str:
         return "has no closed form for this design; use log_prob over enumerate_support, or over samples"

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import register
 from khot.designs.splitting._elimination import elimination, joint_of_kept, log_prob_of_kept, strike_off
 
 __all__ = ["Tille"]
 
 
+@register
 class Tille(KHotDistribution):
     r"""Elimination of one unit at a time, with probabilities that keep π proportional at every size.
 
@@ -27,7 +29,7 @@ class Tille(KHotDistribution):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -45,20 +47,14 @@ class Tille(KHotDistribution):
         indices = strike_off(plan, sample_shape.numel(), generator, kept=True)
         return indices.view(*sample_shape, *self.batch_shape, int(self.k))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The sum over steps of the logarithm of P(one of those that must go, goes).
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = self._checked_value(value)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The sum over steps of the logarithm of P(one of those that must go, goes)."""
         total = log_prob_of_kept(elimination(self._inclusion, int(self.k)), x)
-        return torch.where(x.sum(-1) == self.k, total, -torch.inf).to(self._dtype)
+        return torch.where(x.sum(-1) == self.k, total, -torch.inf)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """Products over steps."""
-        return joint_of_kept(elimination(self._inclusion, int(self.k))).to(self._dtype)
+        return joint_of_kept(elimination(self._inclusion, int(self.k)))
 
     def _no_closed_form(self) -> str:
         return "has no closed form for this design; use log_prob over enumerate_support, or over samples"

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from khot.designs._arguments import normalised
 from khot.designs._random_order import RandomOrder
-from khot.designs.systematic.systematic import systematic_indices
+from khot.designs.registry import register
+from khot.designs.systematic.systematic import Systematic, systematic_indices
 from khot.kernels import cpu
 
 __all__ = ["RandomSystematic"]
 
 
+@register
 class RandomSystematic(RandomOrder):
     r"""Systematic sampling after a random permutation, a fresh one for each draw.
 
@@ -24,7 +26,7 @@ class RandomSystematic(RandomOrder):
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -35,6 +37,8 @@ class RandomSystematic(RandomOrder):
 
     Reference: Goodman & Kish (1950); Madow (1949).
     """
+
+    ordered = Systematic
 
     def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
         u = torch.rand((1, len(rows)), dtype=torch.float64, device=rows.device, generator=generator)

@@ -16,12 +16,14 @@ from torch import Tensor
 
 from khot.designs._with_phantom import phantom_indicator, phantom_probability
 from khot.designs.base import KHotDistribution
+from khot.designs.registry import register
 from khot.kernels import cpu
 from khot.relaxations._special import xlogy
 
 __all__ = ["Systematic", "systematic_indices"]
 
 
+@register
 class Systematic(KHotDistribution):
     r"""Systematic sampling in the order of the units: one uniform variable decides everything.
 
@@ -34,7 +36,7 @@ class Systematic(KHotDistribution):
     Args:
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
-        logits: instead of ``probs``, scores: π = ``khot.sigmoid_topk(logits, k)``.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Example:
@@ -47,7 +49,7 @@ class Systematic(KHotDistribution):
     Reference: Madow (1949), On the Theory of Systematic Sampling, II.
     """
 
-    _takes_fractions = True
+    takes_fractions = True
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         inclusion = phantom_probability(self._inclusion.detach(), self.k)
@@ -59,29 +61,17 @@ class Systematic(KHotDistribution):
         )
         return systematic_indices(inclusion, math.ceil(self.k), u)
 
-    def sample(self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
-        """Draw k-hot vectors: see :meth:`KHotDistribution.sample`.
-
-        Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
-        """
+    def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         rows = self._rows
         if not isinstance(self.k, int) or not cpu.usable(rows):
-            return super().sample(sample_shape, generator)
-        shape = torch.Size(sample_shape)
-        u = torch.rand(
-            (shape.numel(), *self.batch_shape), dtype=torch.float64, device=rows.device, generator=generator
-        )
-        return cpu.systematic(rows, self.k, u).view(self._extended_shape(shape)).to(self._dtype)
+            return super()._draw_k_hot(sample_shape, generator)
+        shape = (sample_shape.numel(), *self.batch_shape)
+        u = torch.rand(shape, dtype=torch.float64, device=rows.device, generator=generator)
+        return cpu.systematic(rows, self.k, u).view(self._extended_shape(sample_shape))
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        """The logarithm of the length of the interval of u that gives these units.
-
-        Args:
-            value: zeros and ones, shape broadcastable to (…, n).
-        """
-        x = phantom_indicator(self._checked_value(value), self.k)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        """The logarithm of the length of the interval of u that gives these units."""
+        x = phantom_indicator(x, self.k)
         inclusion = phantom_probability(self._inclusion, self.k)
         certain = inclusion >= 1
         ends, size = _cumulative(inclusion, math.ceil(self.k))
@@ -97,20 +87,15 @@ class Systematic(KHotDistribution):
             & ~(certain & ~x).any(-1)
             & ~((inclusion <= 0) & x).any(-1)
         )
-        return torch.where(possible, torch.where(possible, length, 1.0).log(), -math.inf).to(self._dtype)
+        return torch.where(possible, torch.where(possible, length, 1.0).log(), -math.inf)
 
-    def entropy(self) -> Tensor:
+    def _entropy(self) -> Tensor:
         """Of the lengths of the intervals between the ends of arcs."""
         lengths = self._breaks().diff(dim=-1)
         positive = lengths > 0
-        return (
-            torch.where(positive, -xlogy(lengths, torch.where(positive, lengths, 1.0)), 0.0)
-            .sum(-1)
-            .to(self._dtype)
-        )
+        return torch.where(positive, -xlogy(lengths, torch.where(positive, lengths, 1.0)), 0.0).sum(-1)
 
-    @property
-    def joint_inclusion(self) -> Tensor:
+    def _joint_inclusion(self) -> Tensor:
         """How much of the circle two arcs share."""
         inclusion = self._inclusion
         ends, _ = _cumulative(phantom_probability(inclusion, self.k), math.ceil(self.k))
@@ -120,12 +105,9 @@ class Systematic(KHotDistribution):
         mine, other = inclusion.unsqueeze(-1), inclusion.unsqueeze(-2)
         ahead = torch.minimum(mine, distance + other) - distance
         around = torch.minimum(mine, distance + other - 1)
-        shared = torch.minimum(ahead.clamp_min(0) + around.clamp_min(0), torch.minimum(mine, other))
-        same = torch.eye(self.n, dtype=torch.bool, device=shared.device)
-        return torch.where(same, mine, shared).to(self._dtype)
+        return torch.minimum(ahead.clamp_min(0) + around.clamp_min(0), torch.minimum(mine, other))
 
-    @property
-    def mode(self) -> Tensor:
+    def _mode(self) -> Tensor:
         """The set of the longest interval."""
         breaks = self._breaks().detach()
         longest = breaks.diff(dim=-1).argmax(-1, keepdim=True)

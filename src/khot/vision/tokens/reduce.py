@@ -37,7 +37,7 @@ def reduce_tokens(
     order: Order = "score",
     fuse: bool = False,
     design: str | None = None,
-    estimator: str | Estimator = "straight_through",
+    estimator: str | Estimator = "sampled_straight_through",
     generator: torch.Generator | None = None,
     num_prefix_tokens: int | None = None,
     **options: Any,

@@ -60,7 +60,7 @@ def test_one_of_n_nothing_and_everything():
     torch.testing.assert_close(Sampford(1, probs=pi).log_prob(x), OneHotCategorical(probs=pi).log_prob(x))
     for n in (1, 2, 5):
         for k in (0, n):
-            made = Sampford(k, logits=torch.zeros(n))
+            made = Sampford(k, scores=torch.zeros(n))
             assert made.log_prob(made.mode) == 0
             assert (made.joint_inclusion == float(k > 0)).all()
 
@@ -123,13 +123,13 @@ def test_many_units():
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 1), (6, 5), (7, 3)])
 def test_gradcheck(n, k):
     theta = torch.randn(n, generator=generator(), dtype=torch.float64).requires_grad_()
-    x = Sampford(k, logits=theta).mode
+    x = Sampford(k, scores=theta).mode
 
     def values(t):
-        made = Sampford(k, logits=t)
+        made = Sampford(k, scores=t)
         return made.log_prob(x), made.joint_inclusion
 
     assert torch.autograd.gradcheck(values, theta)
-    p = Sampford(k, logits=theta).log_prob(subsets(n, k))
+    p = Sampford(k, scores=theta).log_prob(subsets(n, k))
     (score,) = torch.autograd.grad((p.detach().exp() * p).sum(), theta)
     assert score.abs().max() < 1e-12

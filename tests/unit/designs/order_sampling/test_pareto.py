@@ -91,12 +91,12 @@ def test_settled_units_and_wide_spreads(design):
     torch.testing.assert_close((log_p.exp().unsqueeze(-1) * x).sum(0), made.mean)
     (grad,) = torch.autograd.grad(log_p[log_p > -math.inf].sum() + made.mean.square().sum(), pi)
     assert grad.isfinite().all()
-    wide = design(2, logits=torch.tensor([20.0, 12.0, 0.0, 0.0, -18.0], dtype=torch.float64))
+    wide = design(2, scores=torch.tensor([20.0, 12.0, 0.0, 0.0, -18.0], dtype=torch.float64))
     p = wide.log_prob(subsets(5, 2)).exp()
     assert abs(p.sum() - 1) < 1e-12
     for n in (1, 2, 5):
         for k in (0, n):
-            made = design(k, logits=torch.zeros(n))
+            made = design(k, scores=torch.zeros(n))
             assert abs(made.log_prob(made.mode)) < 1e-6
             assert (made.mean == float(k > 0)).all()
 
@@ -117,7 +117,7 @@ def test_gradcheck(design, n, k):
     x = subsets(n, k)
 
     def values(t):
-        made = design(k, logits=t)
+        made = design(k, scores=t)
         return made.log_prob(x), made.mean
 
     assert torch.autograd.gradcheck(values, theta)

@@ -109,11 +109,11 @@ def test_equal_probabilities_are_simple_random_sampling(design):
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 1), (6, 5), (7, 3)])
 def test_gradcheck(design, n, k):
     scores = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    p = design(k, logits=scores).log_prob(subsets(n, k))
+    p = design(k, scores=scores).log_prob(subsets(n, k))
     likely = subsets(n, k)[p.argmax()]
 
     def values(x):
-        made = design(k, logits=x)
+        made = design(k, scores=x)
         return made.log_prob(likely), made.joint_inclusion
 
     assert torch.autograd.gradcheck(values, scores)

@@ -12,43 +12,54 @@ import math
 import torch
 from torch import Tensor
 
-from khot.designs import KHotDistribution, SequentialPivotal, Systematic, TreePivotal
-from khot.designs._random_order import random_order
-from khot.designs.facade import DESIGNS
-from khot.estimators.arguments import distribution_of, has_log_prob
-from khot.relaxations import sigmoid_topk
+from khot.designs import PlackettLuce
+from khot.designs._random_order import RandomOrder, random_order
+from khot.designs.registry import get, names
+from khot.estimators._arguments import Design, distribution_of, has_log_prob
 from khot.relaxations._noise import gumbel
 
-__all__ = ["LAWS", "PLACKETT_LUCE", "check_law", "enumerated", "scored_draw"]
-
-PLACKETT_LUCE = "plackett_luce"
-_ORDERED: dict[str, type[KHotDistribution]] = {
-    "random_systematic": Systematic,
-    "random_tree_pivotal": TreePivotal,
-    "random_pivotal": SequentialPivotal,
-}
-LAWS = tuple(name for name in DESIGNS if name in _ORDERED or has_log_prob(name))
-"""The designs by name that have a log-probability, or one given the order."""
+__all__ = ["check_law", "check_log_prob", "enumerated", "is_scored", "scored_draw"]
 
 _MOST_SUBSETS = 20_000
 
 
-def check_law(name: str, design: str) -> None:
-    """Raise unless it is one of the laws."""
-    if design not in LAWS:
-        raise ValueError(f"{name}: design must be one of {', '.join(LAWS)}, got {design!r}")
+def check_law(name: str, design: Design) -> None:
+    """Raise unless it is a design with a log-probability, or one given the order."""
+    get(design, name)
+    if not is_scored(design):
+        _refuse(name, design, list(filter(is_scored, names())))
+
+
+def check_log_prob(name: str, design: Design) -> None:
+    """Raise unless it is a design with a log-probability."""
+    get(design, name)
+    if not has_log_prob(design):
+        _refuse(name, design, list(filter(has_log_prob, names())))
+
+
+def is_scored(design: Design) -> bool:
+    """Whether sets have a log-probability, if need be given the order."""
+    return issubclass(get(design), RandomOrder) or has_log_prob(design)
+
+
+def _refuse(name: str, design: Design, known: list[str]) -> None:
+    raise ValueError(
+        f"{name}: design must have a log-probability, got {design!r}; these have: {', '.join(known)}"
+    )
 
 
 def scored_draw(
-    law: str, rows: Tensor, k: int, samples: int, generator: torch.Generator | None
+    law: Design, rows: Tensor, k: int, samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Draws (samples, …, n) without gradient, and log-probabilities (samples, …) with one in the scores."""
-    if law == PLACKETT_LUCE:
+    kind = get(law)
+    if kind is PlackettLuce:
         return _in_turn(rows, k, samples, generator)
-    if law in _ORDERED:
-        pi = sigmoid_topk(rows, k).expand(samples, *rows.shape)
-        order = random_order(pi.shape, pi.device, generator)
-        made = _ORDERED[law](k, probs=pi.gather(-1, order))
+    if issubclass(kind, RandomOrder):
+        shape = (samples, *rows.shape)
+        order = random_order(shape, rows.device, generator)
+        ordered = rows.expand(shape).gather(-1, order)
+        made = kind.ordered(k, scores=ordered)
         drawn = made.sample((), generator)
         return torch.zeros_like(drawn).scatter(-1, order, drawn), _finite(made.log_prob(drawn))
     made = distribution_of(rows, k, law)
@@ -69,15 +80,18 @@ def _in_turn(rows: Tensor, k: int, samples: int, generator: torch.Generator | No
     sorted_rows = rows.clamp(-far, far).expand(order.shape).gather(-1, order)
     rest = sorted_rows.flip(-1).logcumsumexp(-1).flip(-1)
     log_prob = (sorted_rows - rest)[..., :k].sum(-1)
-    return torch.zeros_like(noise).scatter(-1, order[..., :k], 1.0), log_prob
+    first = order[..., :k]
+    # Where fewer than k can be drawn, all of them are.
+    drawn = (rows.expand(order.shape).gather(-1, first) > -math.inf).to(rows.dtype)
+    return torch.zeros_like(noise).scatter(-1, first, drawn), log_prob
 
 
-def enumerated(law: str, scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+def enumerated(law: Design, scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """All sets (sets, n) and their probabilities, with a gradient in the scores (n,); None if too many.
 
     None also for designs in random order, which are means over n! orders.
     """
-    if law in _ORDERED or math.comb(scores.shape[-1], k) > _MOST_SUBSETS:
+    if issubclass(get(law), RandomOrder) or math.comb(scores.shape[-1], k) > _MOST_SUBSETS:
         return None
     made = distribution_of(scores, k, law)
     sets = made.enumerate_support()

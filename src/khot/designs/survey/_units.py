@@ -1,0 +1,39 @@
+"""What is known of the units: values, a draw and probabilities over the same n, checked."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_floating", "check_units", "drawn_units", "expanded"]
+
+
+def check_floating(name: str, argument: str, value: Tensor) -> None:
+    if not value.is_floating_point():
+        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {value.dtype}")
+    if value.dim() == 0 or value.shape[-1] == 0:
+        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(value.shape)}")
+
+
+def check_units(name: str, **given: Tensor) -> None:
+    """Floating-point values over the same units."""
+    n = given["y"].shape[-1:]
+    for argument, value in given.items():
+        if argument != "indicators":
+            check_floating(name, argument, value)
+        if value.shape[-1:] != n or (argument == "joint" and value.shape[-2:] != n + n):
+            shapes = ", ".join(f"{key} {tuple(each.shape)}" for key, each in given.items())
+            raise ValueError(f"{name}: all must be over the same n units, got {shapes}")
+
+
+def drawn_units(name: str, indicators: Tensor, probs: Tensor) -> Tensor:
+    """Indicators as booleans; a drawn unit has π > 0."""
+    drawn = indicators != 0
+    if bool((drawn & ~(probs > 0)).any()):
+        raise ValueError(f"{name}: drawn units must have π > 0, got one with π = 0")
+    return drawn
+
+
+def expanded(y: Tensor, drawn: Tensor, probs: Tensor) -> Tensor:
+    """y/π where drawn, 0 elsewhere: what was not drawn has no say, not even in gradients."""
+    return torch.where(drawn, torch.where(drawn, y, 0.0) / torch.where(drawn, probs, 1.0), 0.0)

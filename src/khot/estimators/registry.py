@@ -1,0 +1,186 @@
+"""The registry of estimators: what ``estimator=`` takes wherever one is to be chosen.
+
+A new estimator is one new file with a function under ``@register``, and one import in ``khot.estimators``;
+its name is that of the function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot.designs.registry import name_of
+from khot.estimators._arguments import parameter_of
+
+__all__ = ["Estimator", "get", "names", "register"]
+
+Function = Callable[..., Tensor]
+
+_OF_EVERY_CALL = {"scores", "k", "generator", "dim", "mask", "largest"}
+_OTHER_NAMES = {"reinforce": "score_function", "straight_through": "sampled_straight_through"}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    function: Function
+    law: str | None  # None if the option ``design`` says
+    needs_losses: bool
+    fresh: Mapping[str, Callable[[], Any]]  # options that are made anew for each estimator
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The names of the options, and their defaults."""
+        parameters = inspect.signature(self.function).parameters
+        return {name: p.default for name, p in parameters.items() if name not in _OF_EVERY_CALL}
+
+
+_ENTRIES: dict[str, _Entry] = {}
+
+
+def register(
+    *,
+    law: str | None = None,
+    needs_losses: bool = False,
+    fresh: Mapping[str, Callable[[], Any]] | None = None,
+) -> Callable[[Function], Function]:
+    """Add an estimator, a function ``(scores, k, *, generator, dim, mask, largest, **options)``.
+
+    Args:
+        law: the design that its samples are of; by default its option ``design`` says.
+        needs_losses: whether the gradient comes from losses and not through the sample.
+        fresh: options with a state of their own, made anew for each estimator.
+
+    Returns:
+        A decorator of the function, whose name must be new.
+
+    Example:
+        >>> from khot.estimators import simple
+        >>> register(law="conditional_poisson")(simple)
+        Traceback (most recent call last):
+        ValueError: register: an estimator named 'simple' is already registered
+    """
+
+    def add(function: Function) -> Function:
+        name = function.__name__
+        if name in _ENTRIES:
+            raise ValueError(f"register: an estimator named {name!r} is already registered")
+        _ENTRIES[name] = _Entry(function, law, needs_losses, fresh or {})
+        return function
+
+    return add
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator with its options; call it as its function.
+
+    Args:
+        name: one of :func:`names`.
+        options: of the function.
+
+    Example:
+        >>> estimator = get("sampled_straight_through", design="random_systematic")
+        >>> estimator(torch.zeros(3, 6), 2).sum(-1), estimator.law, estimator.parameter
+        (tensor([2., 2., 2.]), 'random_systematic', 'scores')
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __call__(
+        self,
+        scores: Tensor,
+        k: float,
+        *,
+        generator: torch.Generator | None = None,
+        dim: int = -1,
+        mask: Tensor | None = None,
+        largest: bool = True,
+    ) -> Tensor:
+        """A sample with a gradient."""
+        function = _ENTRIES[self.name].function
+        return function(scores, k, generator=generator, dim=dim, mask=mask, largest=largest, **self.options)
+
+    @property
+    def law(self) -> str:
+        """The design whose samples these are, by name; of a relaxed sample that at temperature 0."""
+        entry = _ENTRIES[self.name]
+        return entry.law or name_of(self.options.get("design", entry.options["design"]))
+
+    @property
+    def parameter(self) -> str:
+        """What the law takes the scores for: ``scores``, π = sigmoid_topk(scores, k), or its ``logits``."""
+        return parameter_of(self.law)
+
+    @property
+    def needs_losses(self) -> bool:
+        """Whether the gradient comes from losses and not through the sample."""
+        return _ENTRIES[self.name].needs_losses
+
+    def __str__(self) -> str:
+        """Show the name and the options that are numbers, names or flags."""
+        shown = [
+            f"{key}={value}" for key, value in self.options.items() if isinstance(value, int | float | str)
+        ]
+        return self.name + (f"({', '.join(shown)})" if shown else "")
+
+
+def names() -> list[str]:
+    """The estimators by name, in order of registration.
+
+    Example:
+        >>> "reinmax" in names()
+        True
+    """
+    return list(_ENTRIES)
+
+
+def get(estimator: str | Function | Estimator, caller: str = "estimators.get", **options: Any) -> Estimator:
+    """An estimator with options; a wrong name or option is an error now.
+
+    Args:
+        estimator: one of :func:`names`, its function, or an :class:`Estimator`, which has its options.
+        caller: whom an error is of.
+        options: of the function.
+
+    Returns:
+        A callable ``(scores, k, *, generator, dim, mask, largest)``.
+
+    Example:
+        >>> get("reinmax", design="tree_pivotal")(torch.zeros(4), 2).sum()
+        tensor(2.)
+    """
+    if isinstance(estimator, Estimator):
+        if options:
+            option = next(iter(options))
+            raise TypeError(f"{caller}: {option!r} belongs to the estimator, which was given as {estimator}")
+        return estimator
+    name = _name(estimator, caller)
+    entry = _ENTRIES[name]
+    for option in options:
+        if option not in entry.options:
+            known = ", ".join(entry.options) or "none"
+            raise TypeError(f"{caller}: {name} has no option {option!r}; it has {known}")
+    made = {key: make() for key, make in entry.fresh.items() if options.get(key) is None}
+    chosen = {**options, **made}
+    entry.function(torch.zeros(2), 1, generator=torch.Generator(), **chosen)
+    return Estimator(name, chosen)
+
+
+def _name(estimator: str | Function, caller: str) -> str:
+    if not isinstance(estimator, str):
+        for name, entry in _ENTRIES.items():
+            if entry.function is estimator:
+                return name
+        raise TypeError(f"{caller}: estimator must be a name or one of khot.estimators, got {estimator!r}")
+    if estimator in _ENTRIES:
+        return estimator
+    instead = f"; use {_OTHER_NAMES[estimator]!r}" if estimator in _OTHER_NAMES else ""
+    raise ValueError(
+        f"{caller}: unknown estimator {estimator!r}{instead}; known estimators: {', '.join(_ENTRIES)}"
+    )
