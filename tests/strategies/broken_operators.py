@@ -56,7 +56,7 @@ def errors_say_nothing(*args, **kwargs):
         raise type(error)("invalid argument") from error
 
 
-@noticed_by("range_and_sum", "hard_limit", "truth", "mask", "budget_edges")
+@noticed_by("range_and_sum", "hard_limit", "truth", "mask", "budget_edges", "capped")
 def k_times_softmax(x, k, *, temperature=1.0, dim=-1, mask=None, hard=False):
     allowed = x if mask is None else x.masked_fill(~mask, -torch.inf)
     return torch.as_tensor(k, dtype=x.dtype)[..., None] * torch.softmax(allowed / temperature, dim)
@@ -97,7 +97,7 @@ def without_mask(x, k, *, mask=None, **kwargs):
     return toy_topk(x, k, **kwargs)
 
 
-@noticed_by("mask", "infinities")
+@noticed_by("mask", "infinities", "row_values", "capped")
 def nan_beside_infinities(x, k, **kwargs):
     return toy_topk(x, k, **kwargs) + 0 * x
 
@@ -107,6 +107,24 @@ def never_saturates(x, k, *, dim=-1, mask=None, **kwargs):
     allowed = x.shape[dim] if mask is None else mask.expand(x.shape).sum(dim)
     k = torch.minimum(torch.as_tensor(k, dtype=torch.float64), torch.as_tensor(allowed - 1e-3).clamp_min(0))
     return toy_topk(x, k, dim=dim, mask=mask, **kwargs)
+
+
+@noticed_by("graph", "row_edges")
+def constant_at_the_ends(x, k, **kwargs):
+    y = toy_topk(x, k, **kwargs)
+    budgets = torch.as_tensor(k)
+    return y.detach() if ((budgets == 0) | (budgets == x.shape[-1])).all() else y
+
+
+@noticed_by("largest")
+def without_largest(x, k, *, largest=True, **kwargs):
+    return toy_topk(x, k, **kwargs)
+
+
+@noticed_by("half_rows")
+def weights_rounded_to_half(x, k, **kwargs):
+    y = toy_topk(x, k, **kwargs)
+    return y.to(torch.bfloat16).to(y.dtype) if y.dtype == torch.float32 else y
 
 
 @noticed_by("infinities")

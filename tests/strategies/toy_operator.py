@@ -80,9 +80,11 @@ def check(x, k, temperature, dim, mask, hard) -> None:
 
 def check_scores(x, dim) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise TypeError(f"x: {getattr(x, 'dtype', type(x))}")
+        raise TypeError(f"scores: {getattr(x, 'dtype', type(x))}")
     if x.dim() == 0:
-        raise ValueError("x: a scalar")
+        raise ValueError("scores: a scalar")
+    if not isinstance(dim, int) or isinstance(dim, bool):
+        raise TypeError(f"dim: {dim!r}")
     if not -x.dim() <= dim < x.dim():
         raise IndexError(f"dim: {dim}")
 
@@ -110,8 +112,8 @@ def check_k(x, k, dim, hard) -> None:
             raise ValueError(f"k: shape {tuple(k.shape)}")
         if _readable(k) and not ((k >= 0) & (k <= x.shape[dim])).all():
             raise ValueError(f"k: {k.tolist()}")
-    elif not isinstance(k, (int, float)):
-        raise TypeError(f"k: {type(k)}")
+    elif not isinstance(k, (int, float)) or isinstance(k, bool):
+        raise TypeError(f"k: {k!r}")
     elif not 0 <= k <= x.shape[dim] or (hard and k != int(k)):
         raise ValueError(f"k: {k}")
 
@@ -122,15 +124,15 @@ def check_temperature(x, temperature, dim) -> None:
             raise ValueError(f"temperature: shape {tuple(temperature.shape)}")
         if _readable(temperature) and not (temperature > 0).all():
             raise ValueError(f"temperature: {temperature.tolist()}")
-    elif not isinstance(temperature, (int, float)):
-        raise TypeError(f"temperature: {type(temperature)}")
+    elif not isinstance(temperature, (int, float)) or isinstance(temperature, bool):
+        raise TypeError(f"temperature: {temperature!r}")
     elif not 0 < temperature < math.inf:
         raise ValueError(f"temperature: {temperature}")
 
 
 def check_mask(x, mask) -> None:
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"mask: {mask.dtype}")
+    if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool):
+        raise TypeError(f"mask: {getattr(mask, 'dtype', type(mask))}")
     if mask is not None and not _fits(mask.shape, x.shape):
         raise ValueError(f"mask: shape {tuple(mask.shape)}")
 

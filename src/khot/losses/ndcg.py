@@ -15,7 +15,7 @@ Kekäläinen (2002); soft ranks by Blondel, Teboul, Berthet & Djolonga (2020).
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from khot.kernels.availability import is_plain
 from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._arguments import Number, check_choice, check_temperature
 from khot.relaxations.facade import topk
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import get
@@ -191,8 +191,7 @@ def _check_settings(
     check_reduction(name, reduction)
     check_temperature(name, temperature)
     check_regularization(name, regularization)
-    if gain not in ("exponential", "linear"):
-        raise ValueError(f"{name}: gain must be 'exponential' or 'linear', got {gain!r}")
+    check_choice(name, "gain", gain, get_args(Gain))
     if k is None:
         return
     if not isinstance(k, int) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from khot.relaxations._arguments import check_choice
 
 __all__ = ["Reduction", "check_reduction", "reduced"]
 
@@ -14,8 +16,7 @@ Reduction = Literal["none", "mean", "sum"]
 
 def check_reduction(name: str, reduction: str) -> None:
     """Raise unless ``reduction`` is one of the three."""
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{name}: reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+    check_choice(name, "reduction", reduction, get_args(Reduction))
 
 
 def reduced(losses: Tensor, reduction: Reduction, counts: Tensor | None = None) -> Tensor:

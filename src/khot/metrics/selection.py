@@ -23,12 +23,10 @@ from khot.relaxations._arguments import (
     compute_dtype,
     position,
 )
+from khot.relaxations._chunks import chunks
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["entropy", "nccs", "topk_overlap", "weight_on_topk"]
-
-_BLOCK = 2**22
-"""So many cosines are in memory at once."""
 
 
 def topk_overlap(
@@ -169,9 +167,8 @@ def nccs(true: Tensor, approx: Tensor) -> Tensor:
         )
     dtype = torch.promote_types(compute_dtype(true), compute_dtype(approx))
     rows, columns = _directions(true.to(dtype)), _directions(approx.to(dtype)).mT
-    size = max(1, _BLOCK // max(1, math.prod(columns.shape[:-2]) * columns.shape[-1]))
-    blocks = (rows[..., begin : begin + size, :] for begin in range(0, rows.shape[-2], size))
-    nearest = [(block @ columns).amax(-1) for block in blocks]
+    parts = chunks(rows.shape[-2], math.prod(columns.shape[:-2]) * columns.shape[-1])
+    nearest = [(rows[..., part, :] @ columns).amax(-1) for part in parts]
     return torch.cat(nearest, -1).mean(-1).clamp(-1, 1).to(true.dtype)
 
 

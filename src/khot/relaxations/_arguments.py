@@ -140,6 +140,8 @@ def check_count(name: str, scores: Tensor, k: int, dim: int, *, at_most: bool = 
         raise TypeError(
             f"{name}: k must be one integer, got a tensor: the result has k places, the same in all rows"
         )
+    if isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be an integer, got {k!r}")
     if at_most:
         check_at_most(name, k)
     check_budget(name, scores, min(k, scores.shape[dim]) if at_most else k, dim, integer=True)

@@ -11,15 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["Noise", "check_noise", "gumbel", "normal", "replay", "state_of"]
+__all__ = ["Noise", "gumbel", "normal", "replay", "state_of"]
 
 Noise = Literal["normal", "gumbel"]
-
-
-def check_noise(name: str, noise: str) -> None:
-    """Raise unless it is one of the two."""
-    if noise not in ("normal", "gumbel"):
-        raise ValueError(f"{name}: noise must be 'normal' or 'gumbel', got {noise!r}")
 
 
 def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
@@ -33,15 +27,19 @@ def gumbel(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
     return -torch.log(-torch.log(drawn.clamp_min(torch.finfo(drawn.dtype).tiny)))
 
 
-def state_of(generator: torch.Generator | None, device: torch.device) -> Tensor:
-    """The state of a generator, or of the default one of the device."""
+def state_of(generator: torch.Generator | None, device: torch.device) -> Tensor | None:
+    """The state of a generator, or of the default one of the device; None where there are no values."""
     if generator is not None:
         return generator.get_state()
+    if device.type == "meta":
+        return None
     return torch.get_rng_state() if device.type == "cpu" else torch.cuda.get_rng_state(device)
 
 
-def replay(state: Tensor, device: torch.device) -> torch.Generator:
+def replay(state: Tensor | None, device: torch.device) -> torch.Generator | None:
     """Another generator in that state, so that the first is not disturbed."""
+    if state is None:
+        return None
     generator = torch.Generator(device)
     generator.set_state(state)
     return generator

@@ -20,6 +20,7 @@ from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,
+    check_count,
     check_temperature,
     compute_dtype,
     directed,
@@ -29,6 +30,7 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
+from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations._settled import settle
 from khot.relaxations.hard import hard_topk
@@ -39,6 +41,7 @@ __all__ = [
     "OpenProblem",
     "RowsOf",
     "WeightsOf",
+    "attached",
     "open_problem",
     "relaxed_matrix",
     "relaxed_weights",
@@ -48,7 +51,7 @@ __all__ = [
 ]
 
 WeightsOf = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1) and its maximum."""
+"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1), its maximum ≥ 1."""
 
 RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist
@@ -59,8 +62,6 @@ LogitsOf = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
 
 Normalised = Callable[[Tensor, Tensor], Tensor]
 """Rows (…, m, n) of logits (…, m, n), over the entries that are allowed (…, n)."""
-
-_BLOCK = 1 << 22  # logits of a row of scores at a time
 
 
 def relaxed_weights(
@@ -88,7 +89,8 @@ def relaxed_weights(
     settled, fixed, _, k_left, _ = settle(rows, k_rows)
     most = scores.shape[last] if isinstance(k, Tensor) else int(k)
     open_entries = ~settled
-    soft = weights_of(_scaled(rows, tau, open_entries, most, anchored), open_entries, k_left, most)
+    z = _scaled(rows, tau, open_entries, most, anchored)
+    soft = attached(weights_of(z, open_entries, k_left, most) if most else torch.zeros_like(z), z)
     y = torch.where(settled, fixed, soft).to(scores.dtype).movedim(-1, last)
     return straight_through(y, hard_topk(scores, k, dim=dim, mask=mask)) if hard else y
 
@@ -108,17 +110,31 @@ def relaxed_matrix(
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0."""
     last = position(name, scores, dim)
-    budget(name, scores, k, last, integer=True)
+    k = check_count(name, scores, k, last)
     rows, tau = _in_rows(name, scores, temperature, last, mask, dtype)
     surely, excluded = rows == math.inf, rows == -math.inf
     n_surely = surely.sum(-1, keepdim=True)
     n_allowed = scores.shape[last] - excluded.sum(-1, keepdim=True)
     finite = ~(surely | excluded)
-    row = torch.arange(first, int(k) + 1, device=scores.device)
-    matrix = rows_of(_scaled(rows, tau, finite, int(k), anchored), finite, row - n_surely)
-    shared = (surely / n_surely.clamp_min(1)).to(matrix.dtype).unsqueeze(-2)
+    row = torch.arange(first, k + 1, device=scores.device)
+    z = _scaled(rows, tau, finite, k, anchored)
+    if row.numel() == 0 or rows.shape[-1] == 0:
+        return attached(z.new_zeros(*z.shape[:-1], row.numel(), z.shape[-1]), z).to(scores.dtype)
+    matrix = attached(rows_of(z, finite, row - n_surely), z)
+    shared = (surely.to(matrix.dtype) / n_surely.clamp_min(1)).unsqueeze(-2)
     matrix = torch.where((row <= n_surely).unsqueeze(-1), shared, matrix)
     return torch.where((row <= n_allowed).unsqueeze(-1), matrix, 0).to(scores.dtype)
+
+
+def attached(result: Tensor, z: Tensor) -> Tensor:
+    """The result; if it does not depend on the scores, as a constant function of them.
+
+    So a backward pass through it works, and gives 0, whether or not there was anything to decide.
+    """
+    if result.requires_grad or not z.requires_grad:
+        return result
+    nothing = (0 * z.clamp(-1, 1)).sum(-1)  # clamped: 0 · inf is NaN
+    return result + nothing.view(*nothing.shape, *(1,) * (result.dim() - nothing.dim()))
 
 
 def softmax_rows(logits: Tensor, allowed: Tensor) -> Tensor:
@@ -152,7 +168,7 @@ def open_problem(
 ) -> OpenProblem:
     """For an operator that selects by itself, along the last dimension."""
     last = position(name, scores, -1)
-    k_rows = budget(name, scores, k, last, integer=True)
+    k_rows = budget(name, scores, check_count(name, scores, k, last), last)
     rows, tau = _in_rows(name, scores, temperature, last, mask, None)
     settled, fixed, _, _, _ = settle(rows, k_rows)
     surely = rows == math.inf
@@ -172,12 +188,11 @@ def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> We
             rows = normalised(logits(ranks), allowed)
             return torch.where((ranks <= k).unsqueeze(-1), rows, 0).sum(-2)
 
-        size = max(1, _BLOCK // max(z.shape[-1], 1))
-        if most <= size:
+        if most <= at_once(z.shape[-1]):
             return block(0, most)
         total = torch.zeros_like(z)
-        for begin in range(0, most, size):
-            total = total + recomputed(block, begin, min(begin + size, most))
+        for part in chunks(most, z.shape[-1]):
+            total = total + recomputed(block, part.start, part.stop)
         return total
 
     return weights

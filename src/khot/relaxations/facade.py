@@ -156,7 +156,7 @@ def topk_values(
     As the temperature → 0 these are ``torch.topk(x, k).values``, with a gradient in the other entries too.
 
     Args:
-        scores: any floating shape. −inf means excluded; +inf is not allowed where it has weight.
+        scores: any floating shape. −inf means excluded; +inf is a value like others, without a gradient.
         k: how many, an integer.
         method: as in :func:`khot.topk_matrix`, like all that follow.
         temperature: > 0.
@@ -176,11 +176,14 @@ def topk_values(
     """
     name = "topk_values"
     rows = _rows(name, scores, k, method, temperature, hard, dim, mask, largest, options)
-    allowed = allowed_scores(name, directed(scores, largest), mask) != -math.inf
-    values = torch.where(allowed, scores, 0).movedim(
-        dim, -1
-    )  # what is excluded may be anything, 0 · NaN is NaN
-    return (rows @ values.to(rows.dtype).unsqueeze(-1)).squeeze(-1).to(scores.dtype).movedim(-1, dim)
+    allowed = allowed_scores(name, directed(scores, largest), mask)
+    # What is excluded may be anything, and what is infinite has weight 0 in other rows: 0 · inf is NaN.
+    infinite = allowed == math.inf
+    finite = torch.where(infinite | (allowed == -math.inf), 0, scores)
+    columns = torch.stack([finite.movedim(dim, -1), infinite.movedim(dim, -1)], -1)
+    sums = rows @ columns.to(rows.dtype)
+    values = torch.where(sums[..., 1] > 0, math.inf if largest else -math.inf, sums[..., 0])
+    return values.to(scores.dtype).movedim(-1, dim)
 
 
 def _rows(

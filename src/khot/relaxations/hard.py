@@ -10,7 +10,7 @@ expected O(n) in the compiled kernel, a partial sort in torch operations.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -114,7 +114,7 @@ def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
 
 def check_order(name: str, order: str) -> None:
     """Raise unless it is one of the two."""
-    check_choice(name, "order", order, ("score", "position"))
+    check_choice(name, "order", order, get_args(Order))
 
 
 def _native(scores: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:
@@ -134,12 +134,12 @@ def _native(scores: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) 
     return chosen if last == scores.dim() - 1 else chosen.movedim(-1, last)
 
 
-def _portable(x: Tensor, k: Tensor, order: int | None) -> Tensor:
-    """The boolean indicator; ``order`` is k if that is one number for all rows."""
-    if x.shape[-1] == 0 or order == 0:
+def _portable(x: Tensor, k: Tensor, n_sorted: int | None) -> Tensor:
+    """The boolean indicator; ``n_sorted`` is k if that is one number for all rows."""
+    if x.shape[-1] == 0 or n_sorted == 0:
         return torch.zeros_like(x, dtype=torch.bool)
     k = k.long()
-    best = x.sort(-1, descending=True).values if order is None else x.topk(order).values
+    best = x.sort(-1, descending=True).values if n_sorted is None else x.topk(n_sorted).values
     threshold = best.gather(-1, (k - 1).clamp(0, best.shape[-1] - 1))
     above = (x > threshold) | (x.isnan() & ~threshold.isnan())
     level = (x == threshold) | (x.isnan() & threshold.isnan())

@@ -90,10 +90,10 @@ def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
 
 
 def names() -> list[str]:
-    """The registered names, in order of registration."""
-    return list(_SPECS)
+    """The registered names, in alphabetical order."""
+    return sorted(_SPECS)
 
 
 def specs() -> Mapping[str, Relaxation]:
-    """All registered relaxations by name, read-only."""
-    return MappingProxyType(_SPECS)
+    """All registered relaxations by name, in alphabetical order, read-only."""
+    return MappingProxyType({name: _SPECS[name] for name in names()})

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from khot.relaxations.registry import Relaxation
-from khot.testing import derivatives, extremes, misuse, properties, rows, tracing
+from khot.testing import derivatives, extremes, facades, misuse, properties, rows, tracing
 from khot.testing.requirements import ContractError
 
 __all__ = ["Check", "check_relaxation", "relaxation_checks"]
 
 _CHECKS: list[Callable[[Relaxation, Mapping[str, Any]], None]] = [
     *properties.CHECKS,
+    *facades.CHECKS,
     *rows.CHECKS,
     *derivatives.CHECKS,
     *extremes.CHECKS,

@@ -45,6 +45,18 @@ def check_masked_gradient(spec: Relaxation, options: Options) -> None:
     require(grads[0][0, 4] == 0 and grads[0][1, 2] == 0, "an excluded entry has a gradient")
 
 
+def check_graph(spec: Relaxation, options: Options) -> None:
+    """What comes from scores with a gradient has a graph, also where it cannot change: the gradient is 0."""
+    for n, k in ((5, 0), (5, 5), (1, 1), (1, 0)):
+        for hard in (False, True):
+            x = scores(3, n).requires_grad_()
+            y = draw(spec, x, k, options, hard=hard)
+            where = f"n = {n}, k = {k}, hard={hard}"
+            require(y.requires_grad, f"{where}: no graph, though the scores have one")
+            (grad,) = torch.autograd.grad(y, x, scores(3, n, seed=1))
+            require(not grad.any(), f"{where}: weights that cannot change have a gradient")
+
+
 def check_shift_gradient(spec: Relaxation, options: Options) -> None:
     """What no shift can change has a gradient that sums to 0."""
     if spec.shift_invariant and not spec.stochastic:
@@ -98,6 +110,7 @@ CHECKS = [
     check_first_order,
     check_second_order,
     check_masked_gradient,
+    check_graph,
     check_shift_gradient,
     check_torch_func,
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from khot.relaxations.registry import Relaxation
-from khot.testing.requirements import ContractError, draw, require, scores
+from khot.testing.requirements import ContractError, require, scores
 
 __all__ = ["CHECKS"]
 
@@ -19,7 +20,8 @@ def check_bad_k(spec: Relaxation, options: Options) -> None:
     """A budget out of range, not finite, of the wrong type or shape."""
     for k in (-1, 8, float("nan"), float("inf")):
         _expect(ValueError, spec, options, "k", str(k), k=k)
-    _expect(TypeError, spec, options, "k", "str", k="2")
+    for k in ("2", None, True):
+        _expect(TypeError, spec, options, "k", repr(k), k=k)
     _expect(ValueError, spec, options, "k", "9", k=torch.tensor([1.0, 9.0, 2.0]))
     _expect(ValueError, spec, options, "k", "(2,)", k=torch.tensor([1.0, 2.0]))
     _expect(ValueError, spec, options, "k", "2.5", k=2.5, hard=True)
@@ -28,25 +30,34 @@ def check_bad_k(spec: Relaxation, options: Options) -> None:
 
 
 def check_bad_temperature(spec: Relaxation, options: Options) -> None:
-    """A temperature that is not positive and finite, or of the wrong type or shape."""
-    for temperature in (0, -1.5, float("nan"), float("inf")):
-        _expect(ValueError, spec, options, "temperature", str(temperature), temperature=temperature)
-    _expect(ValueError, spec, options, "temperature", "-2", temperature=torch.tensor([1.0, -2.0, 1.0]))
-    _expect(ValueError, spec, options, "temperature", "(7,)", temperature=torch.ones(7))
-    _expect(TypeError, spec, options, "temperature", "str", temperature="hot")
+    """A temperature, or the width of windows, that is not positive and finite, or of the wrong type."""
+    has_windows = "window" in inspect.signature(spec.weights).parameters
+    for argument in ("temperature", "window") if has_windows else ("temperature",):
+        for width in (0, -1.5, float("nan"), float("inf")):
+            _expect(ValueError, spec, options, argument, str(width), **{argument: width})
+        _expect(ValueError, spec, options, argument, "-2", **{argument: torch.tensor([1.0, -2.0, 1.0])})
+        _expect(ValueError, spec, options, argument, "(7,)", **{argument: torch.ones(7)})
+        for width in ("hot", True):
+            _expect(TypeError, spec, options, argument, repr(width), **{argument: width})
 
 
 def check_bad_scores(spec: Relaxation, options: Options) -> None:
-    """Scores that are not floating-point tensors, and a dim that is not there."""
-    _expect(TypeError, spec, options, "x", "int64", x=torch.arange(21).reshape(3, 7))
-    _expect(TypeError, spec, options, "x", "list", x=[1.0, 2.0])
-    _expect(ValueError, spec, options, "x", "scalar", x=torch.tensor(1.0))
+    """Scores that are not floating-point tensors, a dim that is not there, noise from nowhere."""
+    _expect(TypeError, spec, options, "scores", "int64", scores=torch.arange(21).reshape(3, 7))
+    _expect(TypeError, spec, options, "scores", "list", scores=[1.0, 2.0])
+    _expect(ValueError, spec, options, "scores", "scalar", scores=torch.tensor(1.0))
     _expect(IndexError, spec, options, "dim", "5", dim=5)
+    for dim in (None, "a", 1.0, True):
+        _expect(TypeError, spec, options, "dim", repr(dim), dim=dim)
+    if spec.stochastic:
+        for generator in (3, "seed"):
+            _expect(TypeError, spec, options, "generator", repr(generator), generator=generator)
 
 
 def check_bad_mask(spec: Relaxation, options: Options) -> None:
     """A mask that is not boolean, or does not fit."""
     _expect(TypeError, spec, options, "mask", "float32", mask=torch.ones(3, 7))
+    _expect(TypeError, spec, options, "mask", "float", mask=1.0)
     _expect(ValueError, spec, options, "mask", "(3, 6)", mask=torch.ones(3, 6, dtype=torch.bool))
     _expect(ValueError, spec, options, "mask", "(2, 3, 7)", mask=torch.ones(2, 3, 7, dtype=torch.bool))
 
@@ -54,9 +65,9 @@ def check_bad_mask(spec: Relaxation, options: Options) -> None:
 def _expect(
     kind: type[Exception], spec: Relaxation, options: Options, argument: str, value: str, **bad: Any
 ) -> None:
-    x, k = bad.pop("x", scores(3, 7)), bad.pop("k", 2)
+    x, k = bad.pop("scores", scores(3, 7)), bad.pop("k", 2)
     try:
-        draw(spec, x, k, options, **bad)
+        spec.weights(x, k, **options, **bad)
     except kind as error:
         message = str(error)
     except Exception as error:

@@ -10,7 +10,7 @@ from scipy.stats import entropy as scipy_entropy
 
 import khot
 from khot import metrics
-from khot.metrics import selection
+from khot.relaxations import _chunks
 
 
 def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -145,7 +145,7 @@ def nearest_cosines(true: np.ndarray, approx: np.ndarray) -> float:
 
 @pytest.mark.parametrize("block", [1, 7, 2**22])
 def test_nccs_is_the_mean_of_the_nearest_cosines(block, monkeypatch):
-    monkeypatch.setattr(selection, "_BLOCK", block)
+    monkeypatch.setattr(_chunks, "AT_ONCE", block)
     true, approx = numbers(2, 3, 5, 4), numbers(2, 3, 6, 4, seed=1)
     true[0, 0, 1] = 0
     approx[1, 1, 2] = 0

@@ -12,9 +12,9 @@ def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():
     x = torch.arange(24.0).reshape(2, 3, 4)
     mask = torch.tensor([True, False, True]).reshape(3, 1)
     rows = as_rows("f", x, 2, 0.5, 1, mask)
-    assert rows.x.shape == (2, 4, 3)
-    assert (rows.x[..., 1] == -math.inf).all()
-    assert torch.equal(rows.x[..., [0, 2]], x.movedim(1, -1)[..., [0, 2]])
+    assert rows.scores.shape == (2, 4, 3)
+    assert (rows.scores[..., 1] == -math.inf).all()
+    assert torch.equal(rows.scores[..., [0, 2]], x.movedim(1, -1)[..., [0, 2]])
     assert rows.k.shape == rows.temperature.shape == (2, 4, 1)
     assert (rows.k == 2).all()
     assert (rows.temperature == 0.5).all()
@@ -22,9 +22,9 @@ def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():
 
 def test_only_a_number_tells_how_much_must_be_sorted():
     x = torch.zeros(2, 9)
-    assert as_rows("f", x, 3, 1.0, -1, None).order == 5  # the fourth, and one more if 3 were rounded up to
-    assert as_rows("f", x, 3.7, 1.0, -1, None).order == 5
-    assert as_rows("f", x, torch.tensor(3.0), 1.0, -1, None).order is None
+    assert as_rows("f", x, 3, 1.0, -1, None).n_sorted == 5  # the fourth, and one more if 3 were rounded up to
+    assert as_rows("f", x, 3.7, 1.0, -1, None).n_sorted == 5
+    assert as_rows("f", x, torch.tensor(3.0), 1.0, -1, None).n_sorted is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_half_types_are_computed_in_float32(dtype, computed):
     x = torch.zeros(3, dtype=dtype)
     assert compute_dtype(x) == computed
     rows = as_rows("f", x, 1, torch.tensor(1.0), -1, None)
-    assert rows.x.dtype == dtype
+    assert rows.scores.dtype == dtype
     assert rows.k.dtype == rows.temperature.dtype == computed
 
 
@@ -72,7 +72,7 @@ def test_errors_name_function_argument_rule_and_value():
     with pytest.raises(TypeError, match=r"^f: mask must be a boolean tensor .* got torch.int64$"):
         as_rows("f", x, 1, 1.0, -1, torch.ones(5, dtype=torch.int64))
     with pytest.raises(
-        ValueError, match=r"^f: mask must broadcast to x.shape = \(3, 5\), got shape \(5, 3\)$"
+        ValueError, match=r"^f: mask must broadcast to scores.shape = \(3, 5\), got shape \(5, 3\)$"
     ):
         as_rows("f", x, 1, 1.0, -1, torch.ones(5, 3, dtype=torch.bool))
 

@@ -55,7 +55,7 @@ def test_an_unknown_method_is_told_the_known_ones():
 def test_an_unknown_option_is_told_those_of_the_method():
     with pytest.raises(TypeError, match=r"topk: method 'sparse' has no option 'power'; its options: norm$"):
         khot.topk(scores(3), 1, "sparse", power=2)
-    with pytest.raises(TypeError, match=r"topk: method 'sigmoid' has no option 'norm'; it has none$"):
+    with pytest.raises(TypeError, match=r"topk: method 'sigmoid' has no option 'norm'; its options: none$"):
         khot.topk(scores(3), 1, norm=2)
 
 
@@ -100,7 +100,7 @@ def test_the_method_can_be_an_object():
     x = scores(3, 5)
     assert torch.equal(khot.topk(x, 2, UNBOUNDED, temperature=0.5), steep(x, 2, temperature=0.5))
     assert torch.equal(khot.topk(x, 2, registry.get("laplace")), khot.laplace_topk(x, 2))
-    with pytest.raises(TypeError, match=r"method 'steep' has no option 'norm'; it has none"):
+    with pytest.raises(TypeError, match=r"method 'steep' has no option 'norm'; its options: none"):
         khot.topk(x, 2, UNBOUNDED, norm=2)
 
 

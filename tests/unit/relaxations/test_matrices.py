@@ -60,17 +60,17 @@ def test_excluded_entries_have_no_part_in_values(method):
 def test_rows_of_the_threshold_family_are_increments_of_the_budget(method):
     x = scores(3, 8)
     temperature = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
-    rows = topk_matrix(x, 5, method, temperature)
+    rows = topk_matrix(x, 5, method, temperature=temperature)
     for r in range(5):
-        expected = topk(x, r + 1, method, temperature) - topk(x, r, method, temperature)
-        torch.testing.assert_close(rows[:, r], expected)
+        more, less = (topk(x, budget, method, temperature=temperature) for budget in (r + 1, r))
+        torch.testing.assert_close(rows[:, r], more - less)
 
 
 def test_options_reach_the_method():
     x = scores(2, 6)
     kl = topk_matrix(x, 2, "soft_rank", regularization="kl")
     assert not torch.allclose(kl, topk_matrix(x, 2, "soft_rank"))
-    with pytest.raises(TypeError, match="topk_matrix: method 'softsort' has no option 'norm'; it has none"):
+    with pytest.raises(TypeError, match="method 'softsort' has no option 'norm'; its options: none"):
         topk_matrix(x, 2, "softsort", norm=1.5)
     with pytest.raises(ValueError, match="topk_matrix: k must be an integer"):
         topk_matrix(x, 1.5)

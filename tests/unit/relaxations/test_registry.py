@@ -19,11 +19,11 @@ def spec(name: str) -> Relaxation:
 
 
 @pytest.mark.usefixtures("empty")
-def test_names_keep_the_order_of_registration():
+def test_names_come_in_alphabetical_order_whatever_was_imported_first():
     for name in ("zeta", "alpha", "mu"):
         assert registry.register(spec(name)).name == name
-    assert registry.names() == ["zeta", "alpha", "mu"]
-    assert list(registry.specs()) == ["zeta", "alpha", "mu"]
+    assert registry.names() == ["alpha", "mu", "zeta"]
+    assert list(registry.specs()) == ["alpha", "mu", "zeta"]
     assert registry.get("alpha") is registry.specs()["alpha"]
 
 

@@ -23,20 +23,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, check_generator
-from khot.relaxations._noise import Noise, check_noise, gumbel, normal, replay, state_of
+from khot.relaxations._arguments import Number, check_choice, check_generator
+from khot.relaxations._chunks import chunks
+from khot.relaxations._noise import Noise, gumbel, normal, replay, state_of
 from khot.relaxations._problem import relaxed_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["check_samples", "perturbed_topk"]
 
-_BLOCK = 1 << 18  # noise variables at a time
+_AT_ONCE = 1 << 18  # noise variables: they fit the cache
 
 
 def perturbed_topk(
@@ -90,7 +91,7 @@ def perturbed_topk(
     """
     name = "perturbed_topk"
     check_samples(name, samples)
-    check_noise(name, noise)
+    check_choice(name, "noise", noise, get_args(Noise))
     check_generator(name, generator)
 
     def weights_of(z: Tensor, open_entries: Tensor, k_left: Tensor, most: int) -> Tensor:
@@ -103,7 +104,7 @@ def perturbed_topk(
 def check_samples(name: str, samples: int) -> None:
     """Raise unless it is an integer of at least 2."""
     if not isinstance(samples, int) or isinstance(samples, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: samples must be an integer, got {type(samples).__name__}")
+        raise TypeError(f"{name}: samples must be an integer, got {samples!r}")
     if samples < 2:
         raise ValueError(f"{name}: samples must be at least 2, got {samples}")
 
@@ -118,15 +119,14 @@ def _selections(
     generator: torch.Generator | None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """The hard selections (s, …, n) of the open entries and their noise, a few samples at a time."""
-    size = max(1, _BLOCK // max(z.numel(), 1))
     draw = normal if noise == "normal" else gumbel
     # At once, for what a generator gives depends on the sizes that it is asked for.
     one = draw((samples, z.shape[-1]), z.device, generator).to(z.dtype) if same_noise else None
-    for begin in range(0, samples, size):
+    for part in chunks(samples, z.numel(), _AT_ONCE):
         if one is not None:
-            drawn = one[begin : begin + size].reshape(-1, *[1] * (z.dim() - 1), z.shape[-1])
+            drawn = one[part].reshape(-1, *[1] * (z.dim() - 1), z.shape[-1])
         else:
-            drawn = draw((min(size, samples - begin), *z.shape), z.device, generator).to(z.dtype)
+            drawn = draw((part.stop - part.start, *z.shape), z.device, generator).to(z.dtype)
         yield hard_topk(torch.where(open_entries, z + drawn, -math.inf), k), drawn
 
 

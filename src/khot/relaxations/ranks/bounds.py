@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from khot.kernels.sorting import unsorted
+from khot.relaxations._arguments import check_temperature
 
 __all__ = ["Lines", "RankBounds", "delta_bounds", "heaviside_bounds", "kth_best_bounds", "rank_bounds"]
 
@@ -62,8 +64,8 @@ def rank_bounds(lb: Tensor, ub: Tensor, k: int | None = None) -> RankBounds:
     """
     _check_box("rank_bounds", "lb", lb, "ub", ub)
     n = lb.shape[-1]
-    if k is not None and not 0 <= k <= n:
-        raise ValueError(f"rank_bounds: k must satisfy 0 <= k <= n = {n}, got {k}")
+    if k is not None:
+        _check_rank("rank_bounds", k, 0, n)
     # Values become integers with the same order, so that (value, index) is one integer.
     place = torch.arange(n, device=lb.device)
     both = torch.cat([lb, ub], -1)
@@ -111,9 +113,8 @@ def kth_best_bounds(x_lb: Tensor, x_ub: Tensor, m_lb: Tensor, m_ub: Tensor, k: i
         ([2.0], [3.0])
     """
     _check_box("kth_best_bounds", "x_lb", x_lb, "x_ub", x_ub)
-    n = m_lb.shape[-1]
-    if not 1 <= k <= n:
-        raise ValueError(f"kth_best_bounds: k must satisfy 1 <= k <= n = {n}, got {k}")
+    _check_box("kth_best_bounds", "m_lb", m_lb, "m_ub", m_ub)
+    _check_rank("kth_best_bounds", k, 1, m_lb.shape[-1])
     if x_lb.shape[:-1] != m_lb.shape:
         raise ValueError(
             f"kth_best_bounds: m_lb must have the shape of x_lb without its last dimension, "
@@ -131,7 +132,11 @@ def heaviside_bounds(low: Tensor, high: Tensor, temperature: float | None = None
     Args:
         low: the lower end of each interval.
         high: the upper end.
-        temperature: τ of the smooth step; None for the hard one.
+        temperature: τ > 0 of the smooth step, a number in the units of the interval; None for the hard one.
+
+    Returns:
+        :class:`Lines` with finite slopes and offsets, also around intervals that are infinite or so short
+        that a slope would overflow: these are 0 and the lines constant.
 
     Example:
         >>> lines = heaviside_bounds(torch.tensor([-2.0]), torch.tensor([1.0]))
@@ -141,15 +146,20 @@ def heaviside_bounds(low: Tensor, high: Tensor, temperature: float | None = None
     _check_box("heaviside_bounds", "low", low, "high", high)
     zero, one = torch.zeros_like(low), torch.ones_like(low)
     if temperature is not None:
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"heaviside_bounds: temperature must be positive and finite, got {temperature}")
-        at_low, at_high = torch.sigmoid(low / temperature), torch.sigmoid(high / temperature)
-        slope = torch.minimum(at_low * (1 - at_low), at_high * (1 - at_high)) / temperature
-        return _padded(slope, at_low - slope * low, slope, at_high - slope * high)
+        if isinstance(temperature, Tensor):
+            raise TypeError("heaviside_bounds: temperature must be a number or None, got a tensor")
+        check_temperature("heaviside_bounds", temperature)
+        a, b = low / temperature, high / temperature
+        at_low, at_high = torch.sigmoid(a), torch.sigmoid(b)
+        # σ′ = σ(a) σ(−a) keeps its digits where 1 − σ(a) has none.
+        least = torch.minimum(at_low * torch.sigmoid(-a), at_high * torch.sigmoid(-b))
+        slope = _usable(least / temperature)
+        by_low, by_high = (torch.where(slope > 0, slope * end, 0) for end in (low, high))
+        return _padded(slope, at_low - by_low, slope, at_high - by_high)
     surely, never = low >= 0, high < 0
     fixed = surely | never
-    upper = torch.where(fixed, zero, -1 / torch.where(fixed, -one, low))
-    lower = torch.where(fixed | (high == 0), zero, 1 / torch.where(fixed | (high == 0), one, high))
+    upper = torch.where(fixed, zero, _usable(-1 / torch.where(fixed, -one, low)))
+    lower = torch.where(fixed | (high == 0), zero, _usable(1 / torch.where(high > 0, high, one)))
     value = surely.to(low.dtype)
     return _padded(lower, torch.where(fixed, value, zero), upper, torch.where(fixed, value, one))
 
@@ -171,9 +181,15 @@ def delta_bounds(low: Tensor, high: Tensor) -> Lines:
     outside, exact = (low > 0) | (high < 0), (low == 0) & (high == 0)
     fixed = outside | exact
     by_high = low + high >= 0
-    slope = torch.where(by_high, -1 / torch.where(high > 0, high, one), -1 / torch.where(low < 0, low, -one))
+    falling = -_usable(1 / torch.where(high > 0, high, one))
+    slope = torch.where(by_high, falling, _usable(-1 / torch.where(low < 0, low, -one)))
     value = exact.to(low.dtype)
     return _padded(zero, value, torch.where(fixed, zero, slope), torch.where(fixed, value, one))
+
+
+def _usable(slope: Tensor) -> Tensor:
+    """The slope, or 0, which is sound wherever the slope itself is, if it has no digits or is infinite."""
+    return torch.where((slope >= torch.finfo(slope.dtype).tiny) & (slope < math.inf), slope, 0)
 
 
 def _padded(lower_slope: Tensor, lower_offset: Tensor, upper_slope: Tensor, upper_offset: Tensor) -> Lines:
@@ -188,12 +204,23 @@ def _padded(lower_slope: Tensor, lower_offset: Tensor, upper_slope: Tensor, uppe
 
 
 def _check_box(name: str, low_name: str, low: Tensor, high_name: str, high: Tensor) -> None:
-    if not low.is_floating_point() or not high.is_floating_point():
-        raise TypeError(f"{name}: {low_name} and {high_name} must be floating-point tensors")
+    for argument, value in ((low_name, low), (high_name, high)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+            got = value.dtype if isinstance(value, Tensor) else repr(value)  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}: {argument} must be a floating-point tensor, got {got}")
     if low.shape != high.shape:
         raise ValueError(
             f"{name}: {low_name} and {high_name} must have the same shape, "
             f"got {tuple(low.shape)} and {tuple(high.shape)}"
         )
-    if low.numel() and not bool((low <= high).all()):
-        raise ValueError(f"{name}: {low_name} must not exceed {high_name} (nor be NaN)")
+    wrong = ~(low <= high)
+    if bool(wrong.any()):
+        a, b = low[wrong][0].item(), high[wrong][0].item()
+        raise ValueError(f"{name}: {low_name} must not exceed {high_name} (nor be NaN), got {a} and {b}")
+
+
+def _check_rank(name: str, k: int, first: int, n: int) -> None:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: k must be an integer, got {k!r}")
+    if not first <= k <= n:
+        raise ValueError(f"{name}: k must satisfy {first} <= k <= n = {n}, got {k}")

@@ -9,7 +9,7 @@ notes of Haurum et al. (2023), whose hard formula returns nothing, or a sum, on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -17,12 +17,13 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number
+from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations.ranks._windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["pairwise_matrix", "pairwise_ranks", "pairwise_topk"]
 
-_BLOCK = 1 << 16  # comparisons of a row at a time: they fit the cache
+_AT_ONCE = 1 << 16  # comparisons of a row: they fit the cache
 
 
 def pairwise_topk(
@@ -86,16 +87,10 @@ def pairwise_ranks(z: Tensor, allowed: Tensor) -> Tensor:
     return cast("Tensor", function.apply(z))  # pyright: ignore[reportUnknownMemberType]
 
 
-def _blocks(n: int) -> Iterator[tuple[int, int]]:
-    """First entry and number of entries of each part of a row."""
-    size = max(1, _BLOCK // max(n, 1))
-    return ((begin, min(size, n - begin)) for begin in range(0, n, size))
-
-
-def _differences(z: Tensor, part: tuple[int, int], out: Tensor | None = None) -> Tensor:
+def _differences(z: Tensor, part: slice, out: Tensor | None = None) -> Tensor:
     """z_j − z_i for i in the part (rows) and all j (columns); in the rows of ``out`` if there is one."""
-    out = None if out is None else out.narrow(-2, 0, part[1])
-    return torch.sub(z.unsqueeze(-2), z.narrow(-1, *part).unsqueeze(-1), out=out)
+    out = None if out is None else out[..., : part.stop - part.start, :]
+    return torch.sub(z.unsqueeze(-2), z[..., part].unsqueeze(-1), out=out)
 
 
 def _product(z: Tensor, v: Tensor) -> Tensor:
@@ -103,7 +98,7 @@ def _product(z: Tensor, v: Tensor) -> Tensor:
     if not torch.is_grad_enabled() and is_plain(z, v):
         return _product_in_place(z, v)
 
-    def rows(part: tuple[int, int]) -> Tensor:
+    def rows(part: slice) -> Tensor:
         step = torch.sigmoid(_differences(z, part))
         return (step * (1 - step) * _differences(v, part)).sum(-1)
 
@@ -114,9 +109,9 @@ def _product_in_place(z: Tensor, v: Tensor) -> Tensor:
     """The same without a new block for every operation, which takes longer than the operation."""
     slopes, factors = _scratch(z), _scratch(z)
 
-    def rows(part: tuple[int, int]) -> Tensor:
+    def rows(part: slice) -> Tensor:
         step = _differences(z, part, slopes).sigmoid_()
-        rest = torch.sub(1, step, out=factors.narrow(-2, 0, part[1]))
+        rest = torch.sub(1, step, out=factors[..., : part.stop - part.start, :])
         return step.mul_(rest).mul_(_differences(v, part, factors)).sum(-1)
 
     return _by_blocks(rows, z)
@@ -125,18 +120,19 @@ def _product_in_place(z: Tensor, v: Tensor) -> Tensor:
 def _scratch(z: Tensor) -> Tensor:
     """Room for the comparisons of the largest part."""
     n = z.shape[-1]
-    return z.new_empty(*z.shape[:-1], min(n, max(1, _BLOCK // max(n, 1))), n)
+    return z.new_empty(*z.shape[:-1], min(n, at_once(n, _AT_ONCE)), n)
 
 
-def _by_blocks(rows: Callable[[tuple[int, int]], Tensor], like: Tensor) -> Tensor:
+def _by_blocks(rows: Callable[[slice], Tensor], like: Tensor) -> Tensor:
     """What ``rows`` gives for each part of a row, in one tensor of that shape.
 
     Written into place, part by part: small results kept in a list lie between the freed blocks of comparisons
     in memory, which then is not used again, and the process grows as n².
     """
     result = torch.zeros_like(like)
-    for part in _blocks(like.shape[-1]):
-        result.narrow(-1, *part).copy_(rows(part))
+    n = like.shape[-1]
+    for part in chunks(n, n, _AT_ONCE):
+        result[..., part].copy_(rows(part))
     return result
 
 

@@ -1,21 +1,31 @@
-"""Soft quantiles: interpolated order statistics of softly sorted values.
+"""Soft quantiles: what one more unit of budget adds to the sum of the values that sigmoid top-k selects.
 
-    Q(q) = (1 − f) s_⌊p⌋ + f s_⌊p⌋₊₁,      p = q (n − 1),  f = p − ⌊p⌋,
+    Q(q) = Σ_i [y_i(r + 1) − y_i(r)] x_i,      r = (1 − q)(n − 1),      y(b) = sigmoid_topk(x, b, τ)
 
-with s_0 ≤ … ≤ s_{n−1} from :func:`khot.soft_sort`: the linear convention of ``torch.quantile``, which is the
-limit as τ → 0. Where the hard quantile has a gradient in one or two entries, this has one in every entry that
-is pooled with them. Cost: one sort, O(n log n). Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast
-Differentiable Sorting and Ranking.
+The weights in brackets are not negative and sum to one. As τ → 0, y(b) is 1 on the ⌊b⌋ largest values and
+b − ⌊b⌋ on the next, so Q interpolates linearly between two neighbours in order: ``torch.quantile``, with the
+minimum at q = 0 and the maximum at q = 1. As τ grows the weights become 1/n, and every quantile the mean.
+
+Q decreases in r, so quantiles never cross: Q = ∫ m(b) db over [r, r + 1], with m(b) the mean of x under the
+weights σ′((x − t)/τ) around the threshold t of the budget b; t falls as b grows, and with it this mean,
+because σ′ is log-concave.
+
+Units: τ is divided into x, so Q(a x + c; aτ) = a Q(x; τ) + c for a > 0. Differences of weights have as many
+digits less as 1/n is small: all is computed in float64. Cost: two calls of sigmoid top-k for each q, O(n).
+Reference: Wijk et al. (2025) for sigmoid top-k.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import Number, check_mask, check_temperature, compute_dtype, position
-from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_sort
+from khot.relaxations._arguments import Number, check_mask, check_temperature, per_row, position
+from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["soft_median", "soft_quantile"]
 
@@ -24,7 +34,6 @@ def soft_quantile(
     x: Tensor,
     q: Number | Tensor,
     *,
-    regularization: Regularization = "l2",
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     keepdim: bool = False,
@@ -32,18 +41,20 @@ def soft_quantile(
 ) -> Tensor:
     r"""Differentiable quantiles of ``x`` along ``dim``, interpolated as in :func:`torch.quantile`.
 
-    .. math:: Q(q) = (1 - f)\, s_{\lfloor p \rfloor} + f\, s_{\lfloor p \rfloor + 1}, \qquad p = q (n - 1),
-              \quad f = p - \lfloor p \rfloor
+    .. math:: Q(q) = \sum_i \big[y_i(r + 1) - y_i(r)\big]\, x_i, \qquad r = (1 - q)(n - 1)
 
-    with :math:`s_0 \le \dots \le s_{n-1}` the soft sorted values. As τ → 0 this is the quantile, as τ grows
-    every quantile becomes the mean (for ``"kl"`` a log-mean-exp of −x, negated).
+    with :math:`y(b)` the weights of :func:`khot.sigmoid_topk` for the budget b. As τ → 0 this is
+    ``torch.quantile(x, q)``, also at the ends, where it is the minimum and the maximum; at τ of the size of
+    the spread most entries have a gradient; as τ grows every quantile becomes the mean. It never decreases
+    in q. (In an entry far from the quantile it may decrease a little: the gradient sums to one, but is not a
+    distribution.)
+
+    Units: the temperature is divided into ``x``; a·x at the temperature a·τ has a times the quantile.
 
     Args:
-        x: values, any floating shape, finite where allowed.
-        q: in [0, 1]: a number, or a tensor of none or one dimension.
-        regularization: of :func:`khot.soft_sort`, ``"l2"`` or ``"kl"``.
-        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``. It is measured
-            in units of 1/x: where no gap between neighbours in order exceeds 1/τ, the result is the hard one.
+        x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.
+        q: in [0, 1]: a number, or a floating-point tensor of none or one dimension.
+        temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         dim: the dimension to reduce.
         keepdim: keep it, with length 1.
         mask: boolean, broadcastable to ``x``; False takes no part. A row without any allowed entry gives 0.
@@ -55,18 +66,17 @@ def soft_quantile(
         >>> x = torch.tensor([4.0, 1.0, 2.0, 9.0])
         >>> soft_quantile(x, torch.tensor([0.0, 0.5, 1.0]), temperature=0.01).tolist()
         [1.0, 3.0, 9.0]
+        >>> [round(v, 2) for v in soft_quantile(x, torch.tensor([0.0, 0.5, 1.0])).tolist()]
+        [1.26, 3.12, 8.93]
         >>> soft_quantile(x, 0.25, temperature=0.01, mask=x < 5).item()
         1.5
-
-    Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
-    return _quantile("soft_quantile", x, q, regularization, temperature, dim, keepdim, mask)
+    return _quantile("soft_quantile", x, q, temperature, dim, keepdim, mask)
 
 
 def soft_median(
     x: Tensor,
     *,
-    regularization: Regularization = "l2",
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     keepdim: bool = False,
@@ -74,14 +84,15 @@ def soft_median(
 ) -> Tensor:
     r"""Differentiable median of ``x`` along ``dim``: the soft quantile at ½.
 
-    .. math:: m = \tfrac12 \big(s_{\lfloor (n-1)/2 \rfloor} + s_{\lceil (n-1)/2 \rceil}\big)
+    .. math:: m = \sum_i \big[y_i(\tfrac{n + 1}{2}) - y_i(\tfrac{n - 1}{2})\big]\, x_i
 
-    Of an even number of values it is the mean of the two in the middle, as in numpy; :func:`torch.median`
-    takes the lower of them.
+    As τ → 0 it is the mean of the two in the middle of an even number of values, as in numpy;
+    :func:`torch.median` takes the lower of them.
+
+    Units: the temperature is divided into ``x``.
 
     Args:
-        x: values, any floating shape, finite where allowed.
-        regularization: of :func:`khot.soft_sort`, ``"l2"`` or ``"kl"``.
+        x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.
         temperature: as in :func:`khot.soft_quantile`.
         dim: the dimension to reduce.
         keepdim: keep it, with length 1.
@@ -93,46 +104,56 @@ def soft_median(
     Example:
         >>> soft_median(torch.tensor([4.0, 1.0, 2.0, 9.0]), temperature=0.01).item()
         3.0
-
-    Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
-    return _quantile("soft_median", x, 0.5, regularization, temperature, dim, keepdim, mask)
+    return _quantile("soft_median", x, 0.5, temperature, dim, keepdim, mask)
 
 
 def _quantile(
     name: str,
     x: Tensor,
     q: Number | Tensor,
-    regularization: Regularization,
     temperature: Number | Tensor,
     dim: int,
     keepdim: bool,
     mask: Tensor | None,
 ) -> Tensor:
     last = position(name, x, dim, "x")
-    n = x.shape[last]
-    if n == 0:
+    if x.shape[last] == 0:
         raise ValueError(f"{name}: x must have an entry along dim {dim}, got shape {tuple(x.shape)}")
     check_temperature(name, temperature)
-    check_regularization(name, regularization)
     _check_probability(name, q)
-    rows = x.to(compute_dtype(x)).movedim(last, -1)
-    count = torch.full((), n, device=x.device).expand(*rows.shape[:-1], 1)
-    allowed = None
+    wide = x.double()
+    tau = per_row(name, "temperature", wide, temperature, last)
+    rows = wide.movedim(last, -1)
+    allowed = torch.ones_like(rows, dtype=torch.bool)
     if mask is not None:
         check_mask(name, x, mask)
         allowed = mask.expand(x.shape).movedim(last, -1)
-        count = allowed.sum(-1, keepdim=True)
-    values = soft_sort(rows, regularization=regularization, temperature=temperature, mask=allowed)
-    end = (count - 1).clamp_min(0)
-    # In double: in float32 the fraction of a place beyond a million has few digits left.
-    place = torch.as_tensor(q, dtype=torch.float64, device=x.device).reshape(-1) * end
-    low = place.detach().floor().long()
-    below, above = values.gather(-1, low), values.gather(-1, torch.minimum(low + 1, end))
-    result = torch.lerp(below, above, (place - low).to(values.dtype)).to(x.dtype).movedim(-1, 0)
+    result = _interpolated(rows, allowed, tau, q).to(x.dtype).movedim(-1, 0)
     if keepdim:
         result = result.unsqueeze(last + 1)
     return result if isinstance(q, Tensor) and q.dim() == 1 else result.squeeze(0)
+
+
+def _interpolated(rows: Tensor, allowed: Tensor, tau: Tensor, q: Number | Tensor) -> Tensor:
+    """Quantiles (…, Q) of the allowed entries of rows (…, n), all in float64."""
+    usable = allowed & rows.isfinite()
+    count = allowed.sum(-1, keepdim=True)
+    ends = (count - 1).clamp_min(0).double()
+    share = 1 - torch.as_tensor(q, dtype=torch.float64, device=rows.device).reshape(-1)
+    # At the budgets 0 and n a weight has no derivative in the budget: just inside them it has.
+    inset = 4 * torch.finfo(ends.dtype).eps * ends if share.requires_grad else 0
+    r = inset + share * (ends - 2 * inset)
+    budgets = torch.cat([r, r + 1], -1)
+    values = torch.where(usable, rows, 0)
+    stacked = torch.where(usable, rows, -math.inf).unsqueeze(-2).expand(*budgets.shape, -1)
+    y = sigmoid_topk(stacked, budgets, temperature=tau.expand(budgets.shape))
+    less, more = y.chunk(2, -2)
+    # Relative to their mean values keep their digits: the weights sum to one.
+    centre = (values.detach() / count.clamp_min(1)).sum(-1, keepdim=True)
+    relative = torch.where(usable, values - centre, 0)
+    quantiles = centre + ((more - less) @ relative.unsqueeze(-1)).squeeze(-1)
+    return torch.where((allowed & ~usable).any(-1, keepdim=True), math.nan, quantiles)
 
 
 def _check_probability(name: str, q: Number | Tensor) -> None:
@@ -147,5 +168,7 @@ def _check_probability(name: str, q: Number | Tensor) -> None:
         low, high = q.detach().aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(f"{name}: q must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]")
+    elif isinstance(q, bool) or not isinstance(q, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: q must be a number or a tensor, got {q!r}")
     elif not 0 <= q <= 1:
         raise ValueError(f"{name}: q must lie in [0, 1], got {q}")

@@ -10,7 +10,7 @@ Fast Differentiable Sorting and Ranking.
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from khot.kernels.loader import native
 from khot.kernels.sorting import TOO_LONG, argsort, unsorted
 from khot.relaxations._arguments import (
     Number,
+    check_choice,
     check_mask,
     check_temperature,
     compute_dtype,
@@ -30,7 +31,7 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
-from khot.relaxations.ranks._isotonic import project
+from khot.relaxations.ranks._isotonic import Projection, project
 
 __all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]
 
@@ -121,7 +122,8 @@ def soft_sort(
     As τ → 0 these are the sorted values, as τ grows all become the mean.
 
     Args:
-        x: values, any floating shape.
+        x: values, any floating shape. Infinite ones keep their places at the ends, without a gradient, and
+            the finite ones are softly sorted among themselves.
         regularization: ``"l2"`` or ``"kl"`` (on the exponentials; the result is its logarithm).
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         descending: from the largest down.
@@ -149,17 +151,30 @@ def soft_sort(
     coldest = 4 * n / torch.finfo(rows.dtype).max  # below it n/τ is infinite
     targets = torch.arange(n, 0, -1, dtype=rows.dtype, device=rows.device) / tau.clamp_min(coldest)
     targets = targets.expand(rows.shape)
-    exists = None
-    if mask is None:
-        w = rows.gather(-1, argsort(rows.detach(), descending=True)[1])
-    else:
+    kind: Projection = "log_kl" if regularization == "kl" else "l2"
+    if mask is not None:
         check_mask(name, x, mask)
-        targets, w, exists = _allowed_first(rows, targets, mask.expand(x.shape).movedim(last, -1))
-    values = project(targets, w, "log_kl" if regularization == "kl" else "l2")
-    values = values if descending else -values
-    if exists is not None:
-        values = torch.where(exists, values, 0)
+        allowed = mask.expand(x.shape).movedim(last, -1)
+        values = _sorted_part(rows, targets, allowed, kind)
+    elif is_plain(rows) and not bool(rows.isinf().any()):
+        values = project(targets, rows.gather(-1, argsort(rows.detach(), descending=True)[1]), kind)
+    else:
+        values = _sorted_part(rows, targets, torch.ones_like(rows, dtype=torch.bool), kind)
+    values = values if descending else 0 - values  # not −0 in places left over
     return values.to(x.dtype).movedim(-1, last)
+
+
+def _sorted_part(rows: Tensor, targets: Tensor, allowed: Tensor, kind: Projection) -> Tensor:
+    """The allowed values in descending order, then 0: +inf, the finite ones softly sorted, −inf."""
+    top, bottom = allowed & (rows == torch.inf), allowed & (rows == -torch.inf)
+    targets, w, exists = _allowed_first(rows, targets, allowed & ~top & ~bottom)
+    values = torch.where(exists, project(targets, w, kind), 0)
+    n_top, n_bottom = top.sum(-1, keepdim=True), bottom.sum(-1, keepdim=True)
+    place = torch.arange(rows.shape[-1], device=rows.device)
+    end = exists.sum(-1, keepdim=True) + n_top  # of the finite ones
+    values = values.gather(-1, (place - n_top).clamp_min(0).expand(values.shape))
+    values = torch.where(place < n_top, torch.inf, torch.where(place < end, values, 0))
+    return torch.where((place >= end) & (place < end + n_bottom), -torch.inf, values)
 
 
 def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,8 +204,7 @@ def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization:
 
 def check_regularization(name: str, regularization: str) -> None:
     """Raise unless it is one of the two."""
-    if regularization not in ("l2", "kl"):
-        raise ValueError(f"{name}: regularization must be 'l2' or 'kl', got {regularization!r}")
+    check_choice(name, "regularization", regularization, get_args(Regularization))
 
 
 def _native(name: str, x: Tensor, temperature: Number | Tensor, descending: bool, last: int) -> Tensor | None:

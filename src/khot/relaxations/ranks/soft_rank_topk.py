@@ -18,7 +18,7 @@ from torch import Tensor
 
 from khot.relaxations._arguments import Number
 from khot.relaxations.ranks._windows import RanksOf, matrix_from_ranks, weights_from_ranks
-from khot.relaxations.ranks.soft_rank import Regularization, soft_rank
+from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["soft_rank_matrix", "soft_rank_topk"]
@@ -65,10 +65,10 @@ def soft_rank_topk(
 
     Reference: the topknets project; Blondel, Teboul, Berthet & Djolonga (2020) for the ranks.
     """
+    name = "soft_rank_topk"
+    check_regularization(name, regularization)
     ranks_of = _ranks(regularization)
-    return weights_from_ranks(
-        "soft_rank_topk", ranks_of, scores, k, temperature, window, dim, mask, largest, hard
-    )
+    return weights_from_ranks(name, ranks_of, scores, k, temperature, window, dim, mask, largest, hard)
 
 
 def soft_rank_matrix(
@@ -85,9 +85,9 @@ def soft_rank_matrix(
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
-    return matrix_from_ranks(
-        "soft_rank_matrix", _ranks(regularization), scores, k, temperature, window, dim, mask
-    )
+    name = "soft_rank_matrix"
+    check_regularization(name, regularization)
+    return matrix_from_ranks(name, _ranks(regularization), scores, k, temperature, window, dim, mask)
 
 
 def _ranks(regularization: Regularization) -> RanksOf:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Layer", "Network", "check_network", "schedule"]
+__all__ = ["Layer", "Network", "schedule"]
 
 Network = Literal["bitonic", "odd_even"]
 
@@ -44,12 +44,6 @@ class Layer:
     groups: int = 0
     wires: int = 0
     keep: int = 0
-
-
-def check_network(name: str, network: str) -> None:
-    """Raise unless it is one of the two."""
-    if network not in ("bitonic", "odd_even"):
-        raise ValueError(f"{name}: network must be 'bitonic' or 'odd_even', got {network!r}")
 
 
 def schedule(network: Network, n: int, k: int) -> tuple[Layer, ...]:

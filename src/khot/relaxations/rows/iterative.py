@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from khot.kernels.sorting import argsort, unsorted
-from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._arguments import Number, check_choice, check_temperature
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, softmax_rows, weights_of
 from khot.relaxations.registry import Relaxation, register
 
-__all__ = ["Variant", "check_variant", "iterative_matrix", "iterative_topk"]
+__all__ = ["Variant", "iterative_matrix", "iterative_topk"]
 
 Variant = Literal["corrected", "as-printed"]
 
@@ -70,7 +70,7 @@ def iterative_topk(
     Pietruszka, Borchmann & Graliński (2021), Algorithm 1.
     """
     name = "iterative_topk"
-    check_variant(name, variant)
+    check_choice(name, "variant", variant, get_args(Variant))
     tau = _root(name, temperature)
     return relaxed_weights(
         name, weights_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask, largest, hard
@@ -91,15 +91,9 @@ def iterative_matrix(
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
     name = "iterative_matrix"
-    check_variant(name, variant)
+    check_choice(name, "variant", variant, get_args(Variant))
     tau = _root(name, temperature)
     return relaxed_matrix(name, rows_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask)
-
-
-def check_variant(name: str, variant: str) -> None:
-    """Raise unless it is one of the two."""
-    if variant not in ("corrected", "as-printed"):
-        raise ValueError(f"{name}: variant must be 'corrected' or 'as-printed', got {variant!r}")
 
 
 def _root(name: str, temperature: Number | Tensor) -> Number | Tensor:

@@ -15,20 +15,20 @@ bitonic network, O(n²) work and O(n √n) memory for odd-even. References: Pete
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import Number
+from khot.relaxations._arguments import Number, check_choice
 from khot.relaxations._problem import RowsOf, WeightsOf, relaxed_matrix, relaxed_weights
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations.registry import Relaxation, register
-from khot.relaxations.rows._sorting_networks import Layer, Network, check_network, schedule
+from khot.relaxations.rows._sorting_networks import Layer, Network, schedule
 
-__all__ = ["Distribution", "check_distribution", "network_matrix", "network_topk"]
+__all__ = ["Distribution", "network_matrix", "network_topk"]
 
 Distribution = Literal["logistic", "cauchy"]
 
@@ -102,21 +102,13 @@ def network_matrix(
     return relaxed_matrix(name, _rows(network, distribution), scores, k, temperature, dim, mask)
 
 
-def check_distribution(name: str, distribution: str) -> None:
-    """Raise unless it is one of the two."""
-    if distribution not in ("logistic", "cauchy"):
-        raise ValueError(f"{name}: distribution must be 'logistic' or 'cauchy', got {distribution!r}")
-
-
 def _check(name: str, network: str, distribution: str) -> None:
-    check_network(name, network)
-    check_distribution(name, distribution)
+    check_choice(name, "network", network, get_args(Network))
+    check_choice(name, "distribution", distribution, get_args(Distribution))
 
 
 def _weights(network: Network, distribution: Distribution) -> WeightsOf:
     def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
-        if most == 0:
-            return 0 * z.clamp(-1, 1)  # not zeros: they would have no gradient
         wanted = (torch.arange(most, device=z.device) < k).to(z.dtype).unsqueeze(-2)
         return _pull_back(z, allowed, wanted, network, distribution).squeeze(-2)
 
@@ -125,10 +117,7 @@ def _weights(network: Network, distribution: Distribution) -> WeightsOf:
 
 def _rows(network: Network, distribution: Distribution) -> RowsOf:
     def rows(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
-        m = ranks.shape[-1]
-        if m == 0:
-            return z.new_zeros(*z.shape[:-1], 0, z.shape[-1])
-        wanted = (torch.arange(1, m + 1, device=z.device) == ranks.unsqueeze(-1)).to(z.dtype)
+        wanted = (torch.arange(1, ranks.shape[-1] + 1, device=z.device) == ranks.unsqueeze(-1)).to(z.dtype)
         return _pull_back(z, allowed, wanted, network, distribution)
 
     return rows
@@ -165,10 +154,6 @@ def _through(
     z: Tensor, w: Tensor, count: Tensor | None, layers: tuple[Layer, ...], distribution: Distribution
 ) -> Tensor:
     """Weights before the layers, of values ``z`` before them and weights ``w`` after them."""
-    if not layers:
-        return w + 0 * z.clamp(-1, 1).unsqueeze(
-            -2
-        )  # a single entry: constant, but with a gradient, which is 0
     if len(layers) <= _WHOLE:
         return _pull(z, w, count, layers, distribution)
     size = math.isqrt(len(layers))

@@ -13,19 +13,19 @@ in each of 3–15 steps. Reference: Xie et al. (2020).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
+from khot.relaxations._arguments import Number, check_choice, check_temperature, compute_dtype, position
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._sorted_transport import transport_rows, transport_weights
 from khot.relaxations.threshold._family import gated_topk
 from khot.relaxations.threshold._gates import LOGISTIC
 
-__all__ = ["Variant", "check_variant", "sinkhorn_matrix", "sinkhorn_topk"]
+__all__ = ["Variant", "sinkhorn_matrix", "sinkhorn_topk"]
 
 Variant = Literal["plain", "sorted"]
 
@@ -74,7 +74,7 @@ def sinkhorn_topk(
     Reference: Xie et al. (2020), Differentiable Top-k with Optimal Transport.
     """
     name = "sinkhorn_topk"
-    check_variant(name, variant)
+    check_choice(name, "variant", variant, get_args(Variant))
     tau = _halved(name, scores, temperature, dim)
     if variant == "plain":
         return gated_topk(name, LOGISTIC, scores, k, tau, dim, mask, largest, hard)
@@ -99,12 +99,6 @@ def sinkhorn_matrix(
     name = "sinkhorn_matrix"
     tau = _halved(name, scores, temperature, dim)
     return relaxed_matrix(name, transport_rows, scores, k, tau, dim, mask, dtype=torch.float64)
-
-
-def check_variant(name: str, variant: str) -> None:
-    """Raise unless it is one of the two."""
-    if variant not in ("plain", "sorted"):
-        raise ValueError(f"{name}: variant must be 'plain' or 'sorted', got {variant!r}")
 
 
 def _halved(name: str, x: Tensor, temperature: Number | Tensor, dim: int) -> Number | Tensor:

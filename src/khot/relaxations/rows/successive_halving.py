@@ -18,20 +18,19 @@ Successive Halving Top-k Operator.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort, unsorted
-from khot.relaxations._arguments import Number
-from khot.relaxations._problem import open_problem, relaxed_matrix, relaxed_weights
+from khot.relaxations._arguments import Number, check_choice
+from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = [
     "Boost",
-    "check_boost",
     "successive_halving_matrix",
     "successive_halving_select",
     "successive_halving_topk",
@@ -78,7 +77,7 @@ def successive_halving_topk(
     Reference: Pietruszka, Borchmann & Graliński (2021), Successive Halving Top-k Operator.
     """
     name = "successive_halving_topk"
-    check_boost(name, boost)
+    check_choice(name, "boost", boost, get_args(Boost))
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
         return _tournament(z, allowed, budgets, most, boost)[1]
@@ -103,7 +102,7 @@ def successive_halving_matrix(
     are about in the order of their scores: there is no sort after the last round. Arguments as there.
     """
     name = "successive_halving_matrix"
-    check_boost(name, boost)
+    check_choice(name, "boost", boost, get_args(Boost))
 
     def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
         slot, weight = _tournament(z, allowed, ranks[..., -1:], int(k), boost)
@@ -127,7 +126,7 @@ def successive_halving_select(
         The blends (…, k, d), and the weights (…, n).
     """
     name = "successive_halving_select"
-    check_boost(name, boost)
+    check_choice(name, "boost", boost, get_args(Boost))
     problem = open_problem(name, scores, k, temperature, mask, anchored=boost == "softmax")
     slot, weight = _tournament(problem.z, problem.finite, k - problem.n_surely, k, boost)
     weight = torch.where(problem.settled, problem.fixed, weight)
@@ -141,20 +140,14 @@ def successive_halving_select(
     terms = (in_slot.unsqueeze(-1) * values).flatten(0, -2)
     if k:
         blends = blends.index_add(0, (slot + first).flatten(), terms)
-    blends = blends.view(*scores.shape[:-1], k, values.shape[-1])
+    blends = attached(blends.view(*scores.shape[:-1], k, values.shape[-1]), problem.z)
     surely = scores == math.inf if mask is None else (scores == math.inf) & mask
     if not is_plain(surely) or bool(surely.any()):
-        share = (surely / n_surely.clamp_min(1)).to(values.dtype)
+        share = surely.to(values.dtype) / n_surely.clamp_min(1)
         mean = (share.unsqueeze(-2) @ values).expand(blends.shape)
         place = torch.arange(k, device=slot.device).unsqueeze(-1)
         blends = torch.where(place < n_surely.unsqueeze(-1), mean, blends)
-    return blends, weight.to(scores.dtype)
-
-
-def check_boost(name: str, boost: str) -> None:
-    """Raise unless it is one of the two."""
-    if boost not in ("softmax", "base20"):
-        raise ValueError(f"{name}: boost must be 'softmax' or 'base20', got {boost!r}")
+    return blends, attached(weight, problem.z).to(scores.dtype)
 
 
 def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) -> tuple[Tensor, Tensor]:
@@ -213,7 +206,7 @@ def _followed_back(
     orders: list[Tensor], rounds: list[tuple[Tensor, Tensor]], size: int, like: Tensor
 ) -> tuple[Tensor, Tensor]:
     """From the last round to the first: where each entry of the row ended, and with what weight."""
-    weight = 1 + 0 * like[..., :size]  # a constant with a graph, for rows in which nothing is to be decided
+    weight = torch.ones_like(like[..., :size])
     slot = torch.arange(size, device=like.device).expand(weight.shape)
     for number, order in reversed(list(enumerate(orders))):
         if number < len(rounds):

@@ -79,7 +79,7 @@ def successive_softmax_topk(
     tau = _per_row(name, scores, temperature, dim)
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
-        total = torch.zeros_like(z) if most else 0 * z.clamp(-1, 1)  # zeros have no gradient
+        total = torch.zeros_like(z)
         for r, draw in enumerate(_draws(z, allowed, tau, most), 1):
             total = total + torch.where(r <= budgets, draw, 0)
         return total
@@ -106,8 +106,6 @@ def successive_softmax_matrix(
     tau = _per_row(name, scores, temperature, dim)
 
     def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
-        if ranks.shape[-1] == 0:
-            return z.new_zeros(*z.shape[:-1], 0, z.shape[-1])
         draws = torch.stack(list(_draws(z, allowed, tau, ranks.shape[-1])), -2)
         places = (ranks - 1).clamp(0).expand(*z.shape[:-1], -1)
         return draws.gather(-2, places.unsqueeze(-1).expand(draws.shape))

@@ -17,7 +17,7 @@ def rows(*shape, seed=0):
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_ranks_are_sums_of_comparisons(block, monkeypatch):
-    monkeypatch.setattr(pairwise, "_BLOCK", block)
+    monkeypatch.setattr(pairwise, "_AT_ONCE", block)
     z = rows(3, 6)
     ranks = pairwise._PairwiseRanksForwardMode.apply(z)
     for r, row in enumerate(z.numpy()):
@@ -54,10 +54,12 @@ def test_hard_with_ties_uses_every_vector_once():
 
 
 def test_wrong_shapes_and_k_are_named():
-    with pytest.raises(ValueError, match="scores must have the shape of x without its last dimension"):
+    with pytest.raises(ValueError, match="values must have the shape of scores and one dimension more"):
         kth_best(torch.zeros(4, 2), torch.zeros(5), 1)
-    with pytest.raises(ValueError, match="1 <= k <= n = 4, got 5"):
+    with pytest.raises(ValueError, match=r"0 <= k <= n = 4 .* got k = 5"):
         kth_best(torch.zeros(4, 2), torch.zeros(4), 5)
+    with pytest.raises(ValueError, match="k must be at least 1, which is the best, got k = 0"):
+        kth_best(torch.zeros(4, 2), torch.zeros(4), 0)
 
 
 def boxes(n, count, seed=0):

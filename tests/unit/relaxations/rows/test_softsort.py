@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import khot
-from khot.relaxations import _problem
+from khot.relaxations import _chunks
 from khot.relaxations.rows.softsort import softsort_matrix
 
 
@@ -72,7 +72,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     direction = scores(2, 8, seed=1)
     whole = khot.softsort_topk(x, 5, temperature=0.5)
     (expected,) = torch.autograd.grad(whole, x, direction)
-    monkeypatch.setattr(_problem, "_BLOCK", 16)  # two rows at a time
+    monkeypatch.setattr(_chunks, "AT_ONCE", 16)  # two rows at a time
     parts = khot.softsort_topk(x, 5, temperature=0.5)
     (actual,) = torch.autograd.grad(parts, x, direction)
     torch.testing.assert_close(parts, whole, rtol=1e-12, atol=1e-14)
@@ -112,7 +112,7 @@ def test_the_matrix_moves_dim_last_and_takes_no_rows():
 def test_a_tiny_temperature_has_a_finite_gradient(name, tau):
     x = torch.tensor([1e30, 5.0, 4.0, -1e30, 3.0], requires_grad=True)
     temperature = torch.tensor(tau, requires_grad=True)
-    y = khot.topk(x, 2, name, temperature)
+    y = khot.topk(x, 2, name, temperature=temperature)
     assert y.isfinite().all()
     grads = torch.autograd.grad(y[1] + 2 * y[2], (x, temperature))
     assert all(grad.isfinite().all() for grad in grads)

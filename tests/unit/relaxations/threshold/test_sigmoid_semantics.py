@@ -60,8 +60,8 @@ def test_k_broadcasts_to_the_shape_without_dim(dim):
 @pytest.mark.parametrize(
     ("shape", "k_shape"), [((7,), (1,)), ((4, 7), (3, 1)), ((1, 7), (3,)), ((4, 7), (7,)), ((4, 7), (4, 1))]
 )
-def test_k_never_enlarges_x(shape, k_shape):
-    with pytest.raises(ValueError, match=r"k must broadcast to x.shape without dim"):
+def test_k_never_enlarges_the_scores(shape, k_shape):
+    with pytest.raises(ValueError, match=r"k must broadcast to scores.shape without dim"):
         khot.sigmoid_topk(torch.zeros(shape), torch.ones(k_shape))
 
 
@@ -277,7 +277,7 @@ def test_hard_is_the_hard_topk_and_rounds_a_tensor():
         assert torch.equal(khot.sigmoid_topk(x, k, hard=True), khot.hard_topk(x, k))
     y = khot.sigmoid_topk(x, row(1.9, 2.2, 4.0), hard=True)
     assert torch.equal(y.sum(-1), row(2, 2, 4))
-    with pytest.raises(ValueError, match=r"k must be an integer for a hard selection, got k = 2.5"):
+    with pytest.raises(ValueError, match=r"k must be an integer here, got k = 2.5"):
         khot.sigmoid_topk(x, 2.5, hard=True)
 
 
