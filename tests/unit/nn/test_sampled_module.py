@@ -143,18 +143,6 @@ def test_a_saved_k_is_compared():
         SampledTopK(2).load_state_dict(SampledTopK(3).state_dict())
 
 
-<<<<<<< HEAD
-def test_the_state_of_the_estimator_is_that_of_the_layer():
-    """An option that is a module, as the adaptive step of I-MLE, is saved with the layer."""
-
-    class Counting(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.tensor(1.0))
-
-    estimator = khot.estimators.Estimator("adaptive_imle", {"step": Counting()})
-    assert "step.count" in SampledTopK(2, estimator=estimator).state_dict()
-=======
 def test_the_state_of_an_adaptive_step_is_part_of_the_layer():
     """What training has learnt of the step is there after loading, and only that of this layer moves."""
     layer, other = (khot.nn.SampledTopK(3, estimator="adaptive_imle") for _ in range(2))
@@ -172,4 +160,3 @@ def test_the_state_of_an_adaptive_step_is_part_of_the_layer():
     assert other.estimator.options["step"].alpha == learnt
     assert copied.estimator.options["step"] is copied.step
     assert copied.step.alpha == learnt
->>>>>>> layers

@@ -220,11 +220,7 @@ def test_there_is_no_second_derivative():
     ("bad", "kind", "message"),
     [
         ({"samples": 1}, ValueError, "perturbed_topk: samples must be at least 2, got 1"),
-<<<<<<< HEAD
-        ({"samples": 2.0}, TypeError, "perturbed_topk: samples must be an integer, got 2.0"),
-=======
         ({"samples": 2.0}, TypeError, r"perturbed_topk: samples must be an integer, got 2\.0"),
->>>>>>> layers
         ({"noise": "uniform"}, ValueError, "noise must be 'normal' or 'gumbel', got 'uniform'"),
     ],
 )
