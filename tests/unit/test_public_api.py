@@ -84,9 +84,9 @@ def test_every_registered_operator_is_exported_with_its_reference(name):
 @pytest.mark.parametrize("name", registry.names())
 def test_every_registered_operator_has_the_shared_arguments(name):
     signature = inspect.signature(registry.get(name).weights)
-    assert list(signature.parameters)[:2] == ["x", "k"]
+    assert list(signature.parameters)[:2] == ["scores", "k"]
     keywords = {p.name: p.default for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
-    shared = {"temperature": 1.0, "dim": -1, "mask": None, "hard": False}
+    shared = {"temperature": 1.0, "dim": -1, "mask": None, "largest": True, "hard": False}
     assert shared.items() <= keywords.items()
 
 
