@@ -7,6 +7,7 @@ The public methods check, cast, and settle rows that leave nothing to chance; a 
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
@@ -64,6 +65,7 @@ class KHotDistribution(Distribution):
     exact_inclusion: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("probs", "scores")
     takes_fractions: ClassVar[bool] = False
+    scores: Tensor
     _short: ShortRows | None = None
 
     def __init__(
@@ -271,13 +273,8 @@ class KHotDistribution(Distribution):
         Returns:
             Shape (C(n, k), …, n); an error beyond a million vectors.
         """
-        if not isinstance(self.k, int) or self._short is not None:
-            got = f"k = {self.k}" + ("" if self._short is None else ", and rows with fewer units to draw")
-            raise NotImplementedError(
-                f"{type(self).__name__}: enumerate_support needs draws of one size, got {got}"
-            )
-        rows = all_k_hot(type(self).__name__, self.n, self.k).to(self._parameter)
-        rows = rows.view(-1, *(1 for _ in self.batch_shape), self.n)
+        rows = all_k_hot(type(self).__name__, self.n, self.k, fewer=self._short is not None)
+        rows = rows.to(self._parameter).view(-1, *(1 for _ in self.batch_shape), self.n)
         return rows.expand(-1, *self.batch_shape, self.n) if expand else rows
 
     def expand(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -301,12 +298,10 @@ class KHotDistribution(Distribution):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed and kept: it may carry a graph, which cannot be copied."""
-        kept = {
-            name
-            for name in self.__dict__
-            if isinstance(getattr(type(self), name, None), functools.cached_property) and name != self._given
-        }
-        return {name: value for name, value in self.__dict__.items() if name not in kept}
+        kept = [
+            n for n, v in inspect.getmembers_static(type(self)) if isinstance(v, functools.cached_property)
+        ]
+        return {n: v for n, v in self.__dict__.items() if n == self._given or n not in kept}
 
     def __repr__(self) -> str:
         """Show k and the shape of the parameters."""
