@@ -11,6 +11,12 @@ import khot.testing
 import khot.vision.training
 from khot.relaxations import registry
 
+
+def is_result(kind: object) -> bool:
+    """A tuple with names is what a function gives, described there."""
+    return isinstance(kind, type) and issubclass(kind, tuple)
+
+
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
     for module in (
@@ -25,7 +31,7 @@ PUBLIC = {
         khot.vision.training,
     )
     for name in module.__all__
-    if callable(getattr(module, name))
+    if callable(getattr(module, name)) and not is_result(getattr(module, name))
 }
 MODULES = sorted(
     found.name
