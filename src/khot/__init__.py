@@ -32,7 +32,7 @@ Ranks
                             differentiable order statistics
     kth_best                the vector with the k-th largest score
     rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
-                            sound bounds when scores are only known to lie in intervals
+                            sound bounds when scores are only known to lie in intervals: RankBounds, Lines
 
 Sampling
     sample                  exactly k of n, with given scores or inclusion probabilities
@@ -60,6 +60,8 @@ from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (
     Entries,
+    Lines,
+    RankBounds,
     Selection,
     cdf_topk,
     delta_bounds,
@@ -106,6 +108,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 __all__ = [
     "Entries",
+    "Lines",
+    "RankBounds",
     "Selection",
     "__version__",
     "calibrate_temperature",
