@@ -176,7 +176,7 @@ def test_a_symmetric_gate_is_three_methods():
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
     y = gated_topk("algebraic_topk", _Algebraic(), x, 3, 0.5, -1, None, True, False)
     torch.testing.assert_close(y.sum(-1), torch.full((4,), 3.0, dtype=torch.float64))
-    expected = khot.cdf_topk(x, 3, lambda a: 0.5 * (1 + a / torch.sqrt(1 + a * a)), temperature=0.5)
+    expected = khot.cdf_topk(x, 3, cdf=lambda a: 0.5 * (1 + a / torch.sqrt(1 + a * a)), temperature=0.5)
     torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-9)
     assert torch.autograd.gradcheck(
         lambda x: gated_topk("algebraic_topk", _Algebraic(), x, 3, 0.5, -1, None, True, False), (x,)
