@@ -35,7 +35,7 @@ def measure(method: str, shape: tuple[int, int], k: int, rounds: int) -> dict[st
     def loading(x: Tensor, temperature: Tensor | float) -> Tensor:
         return (x - temperature).exp().sum()
 
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
     x, tau = torch.randn(shape), torch.tensor(0.7)
     _first_call(loading, x, tau)
     base, _ = _first_call(without, x, tau)

@@ -1,13 +1,11 @@
-"""What all designs of a fixed size share.
+"""What all designs of a fixed size share: checks, dtypes, and rows that leave nothing to chance.
 
-The public methods check, cast, and settle rows that leave nothing to chance; a design says how it draws in
-``_draw``, and what it has in closed form in ``_log_prob``, ``_entropy``, ``_joint_inclusion`` and ``_mode``.
+A design adds ``_draw`` and what it has in closed form: ``_log_prob``, ``_entropy``, ``_joint_inclusion``, ….
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
@@ -236,8 +234,7 @@ class KHotDistribution(Distribution):
 
         Returns:
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
-            dimension. If a draw has fewer ones, its last indices are n: if k is not whole and ⌊k⌋ are drawn,
-            and where fewer than k units can be.
+            dimension. If a draw has fewer ones (⌊k⌋, or where fewer can be drawn), its last indices are n.
         """
         with torch.no_grad():
             indices = self._draw(torch.Size(sample_shape), generator)
@@ -261,8 +258,7 @@ class KHotDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         full = self.batch_shape + self.event_shape
-        shape: torch.Size = cast("Any", torch).broadcast_shapes(value.shape, full)
-        return value.expand(shape) != 0
+        return value.expand(cast("Any", torch).broadcast_shapes(value.shape, full)) != 0
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All k-hot vectors, in lexicographic order of their indices.
@@ -286,22 +282,20 @@ class KHotDistribution(Distribution):
             batch_shape: the new one, to which the old one broadcasts.
         """
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
-        shape = (*batch_shape, self.n)
         new.k, new._dtype, new._given = self.k, self._dtype, self._given
         new._short = None if self._short is None else self._short.expand(tuple(batch_shape))
         for name, value in self.__dict__.items():
             if isinstance(value, Tensor) and value.shape == self.batch_shape + self.event_shape:
-                new.__dict__[name] = value.expand(shape)
+                new.__dict__[name] = value.expand(*batch_shape, self.n)
         Distribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed and kept: it may carry a graph, which cannot be copied."""
-        kept = [
-            n for n, v in inspect.getmembers_static(type(self)) if isinstance(v, functools.cached_property)
-        ]
-        return {n: v for n, v in self.__dict__.items() if n == self._given or n not in kept}
+        kind, cached = type(self), functools.cached_property
+        kept = {name for name in self.__dict__ if isinstance(getattr(kind, name, None), cached)}
+        return {name: value for name, value in self.__dict__.items() if name not in kept - {self._given}}
 
     def __repr__(self) -> str:
         """Show k and the shape of the parameters."""
