@@ -8,9 +8,9 @@
 // Halley's method on Σy − k. Two evaluations, the first fused with the exponentials, are the rule.
 //
 // The sure path, for budgets at their ends, and whenever the fast one does not converge (infinities, NaN, crowds):
-// anchor at the ⌈k⌉-th largest score, and search within a bracket on a function that is nearly linear whatever
-// the scores are. The mathematics is in src/khot/relaxations/logistic_threshold.py, which does the same in torch
-// operations.
+// anchor at the ⌈k⌉-th largest score, or for an integer k in the middle between it and the next, and search within
+// a bracket on a function that is nearly linear whatever the scores are. The mathematics is in
+// src/khot/relaxations/threshold/_solver.py, which does the same in torch operations.
 #include "kernels.h"
 #include "sigmoid_fast.h"
 #include "sigmoid_sure.h"

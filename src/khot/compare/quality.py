@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from khot.calibration import calibrate_temperature, sharpness
-from khot.metrics import nccs, recall_at_k, weight_on_topk
+from khot.calibration import calibrate_temperature
+from khot.metrics import entropy, nccs, topk_overlap, weight_on_topk
 from khot.relaxations import topk_matrix
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import Relaxation
@@ -110,9 +110,9 @@ def quality(spec: Relaxation, problem: Problem, temperature: float) -> Quality:
             ]
             found = float(nccs(problem.selected(x), torch.stack(blends)).mean())
         return Quality(
-            recall=float(recall_at_k(y.double(), x.double(), k).mean()),
+            recall=float(topk_overlap(y.double(), x.double(), k).mean()),
             on_topk=float(weight_on_topk(y.double(), x.double(), k).mean()),
-            entropy=sharpness(y.double(), x.double(), k),
+            entropy=float(entropy(y.double(), normalized=True).mean()),
             nccs=found,
         )
 
@@ -143,6 +143,6 @@ def gradient_health(weights: Callable[[Tensor], Tensor], x: Tensor, seed: int) -
 def matched_temperature(spec: Relaxation, problem: Problem, target: float) -> float | None:
     """The temperature at which the mean entropy of the weights is the target; None if there is none."""
     try:
-        return calibrate_temperature(problem.scores, problem.k, target, method=spec)
+        return calibrate_temperature(problem.scores, problem.k, entropy=target, method=spec)
     except ValueError:
         return None

@@ -122,14 +122,7 @@ class SampledTopK(SelectingLayer):
 
 def _chosen(name: str, estimator: str | Estimator, options: dict[str, Any]) -> Estimator:
     """The estimator with its options, among them its temperature if it has one."""
-    if isinstance(estimator, Estimator):
-        if options:
-            raise TypeError(
-                f"{name}: {', '.join(options)} belong to the estimator, which was given as {estimator}"
-            )
-        chosen = estimator
-    else:
-        chosen = estimators.get(estimator, **options)
+    chosen = estimators.get(estimator, name, **options)
     if chosen.needs_losses:
         raise ValueError(
             f"{name}: estimator must give a gradient through its sample, got {chosen.name!r}; "

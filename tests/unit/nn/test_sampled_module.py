@@ -83,7 +83,7 @@ def test_evaluation_takes_the_mask():
         (
             {"estimator": khot.estimators.get("simple"), "design": "systematic"},
             TypeError,
-            "SampledTopK: design belong to the estimator, which was given as simple",
+            "SampledTopK: 'design' belongs to the estimator, which was given as simple",
         ),
         ({"temperature": 0.1}, TypeError, "_straight_through has no option 'temperature'; it has design"),
     ],
@@ -143,13 +143,20 @@ def test_a_saved_k_is_compared():
         SampledTopK(2).load_state_dict(SampledTopK(3).state_dict())
 
 
-def test_the_state_of_the_estimator_is_that_of_the_layer():
-    """An option that is a module, as the adaptive step of I-MLE, is saved with the layer."""
-
-    class Counting(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.tensor(1.0))
-
-    estimator = khot.estimators.Estimator("adaptive_imle", {"step": Counting()})
-    assert "step.count" in SampledTopK(2, estimator=estimator).state_dict()
+def test_the_state_of_an_adaptive_step_is_part_of_the_layer():
+    """What training has learnt of the step is there after loading, and only that of this layer moves."""
+    layer, other = (khot.nn.SampledTopK(3, estimator="adaptive_imle") for _ in range(2))
+    for seed in range(4):
+        scores = torch.randn(8, 12, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+        (layer(scores) * torch.linspace(-1, 1, 12)).sum().backward()
+    learnt = layer.estimator.options["step"].alpha
+    assert learnt != 1
+    assert other.estimator.options["step"].alpha == 1
+    copied = copy.deepcopy(layer)
+    stored = io.BytesIO()
+    torch.save(layer.state_dict(), stored)
+    stored.seek(0)
+    other.load_state_dict(torch.load(stored, weights_only=True))
+    assert other.estimator.options["step"].alpha == learnt
+    assert copied.estimator.options["step"] is copied.step
+    assert copied.step.alpha == learnt

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import khot
-from khot.relaxations import Relaxation, registry
+from khot.relaxations import Relaxation, registry, straight_through
 from strategies.capped_simplex import projection
 from strategies.random_scores import scores
 
@@ -87,7 +87,8 @@ def test_hard_weights_are_exactly_k_ones(method, largest):
 def steep(x, k, *, temperature=1.0, dim=-1, mask=None, hard=False):
     """k softmax: it sums to k, and may exceed 1."""
     x = x if mask is None else x.masked_fill(~mask, -torch.inf)
-    return k * torch.softmax(x / temperature, dim)
+    y = k * torch.softmax(x / temperature, dim)
+    return straight_through(y, khot.hard_topk(x, k, dim=dim)) if hard else y
 
 
 UNBOUNDED = Relaxation(name="steep", weights=steep, bounded=False)
@@ -127,3 +128,45 @@ def test_capped_changes_nothing_for_weights_that_are_bounded(method):
     x = scores(2, 6)
     capped = khot.topk(x, 2, method, capped=True, **noise(method))
     assert torch.equal(capped, khot.topk(x, 2, method, **noise(method)))
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if not registry.get(name).bounded])
+def test_capped_weights_of_excluded_entries_stay_zero(method):
+    inf = torch.inf
+    x = torch.tensor([[1.0, -inf, -inf, 0.0], [2.0, 1.0, -inf, 0.0]], dtype=torch.float64)
+    y = khot.topk(x, 3, method, capped=True)
+    assert y[0].tolist() == [1, 0, 0, 1]  # two are allowed, and the budget of the third goes to nobody
+    assert y[1].tolist() == [1, 1, 0, 1]
+    if method == "successive_softmax":
+        assert torch.equal(khot.successive_softmax_topk(x, 3, capped=True), y)
+
+
+def test_the_gradient_of_hard_capped_weights_is_that_of_the_capped_ones():
+    x = (3 * scores(5, 6)).requires_grad_()
+    direction = scores(5, 6, seed=1)
+    grads = {}
+    for capped in (False, True):
+        for hard in (False, True):
+            y = khot.topk(x, 3, UNBOUNDED, capped=capped, hard=hard)
+            (grads[capped, hard],) = torch.autograd.grad(y, x, direction)
+    assert torch.equal(khot.topk(x, 3, UNBOUNDED, capped=True, hard=True), khot.hard_topk(x, 3))
+    torch.testing.assert_close(grads[True, True], grads[True, False])
+    assert not torch.allclose(grads[True, True], grads[False, True])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_at_most_takes_all_where_there_are_fewer(method):
+    x = scores(2, 4)
+    assert (khot.topk(x, 9, method, at_most=True, **noise(method)) == 1).all()
+    few = khot.topk(x, 2, method, at_most=True, **noise(method))
+    assert torch.equal(few, khot.topk(x, 2, method, **noise(method)))
+    with pytest.raises(ValueError, match="0 <= k <= n = 4"):
+        khot.topk(x, 9, method, **noise(method))
+
+
+def test_at_most_is_of_each_row():
+    x, k = scores(3, 4), torch.tensor([1.0, 4.0, 50.0])
+    torch.testing.assert_close(khot.topk(x, k, at_most=True).sum(-1), torch.tensor([1.0, 4.0, 4.0]).double())
+    for bad in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=rf"topk: k must be finite and not negative, got k = {bad}"):
+            khot.topk(x, bad, at_most=True)

@@ -79,3 +79,41 @@ def test_a_method_without_rows_says_so():
     spec = Relaxation(name="mine", weights=lambda x, k, **_: hard_topk(x, k))
     with pytest.raises(TypeError, match="method 'mine' gives weights alone"):
         topk_matrix(scores(4), 2, spec)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "laplace", "normal", "sparse"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_increments_are_taken_before_rounding_to_a_half_type(method, dtype):
+    rows = topk_matrix(torch.zeros(1000, dtype=dtype), 500, method)
+    assert rows.dtype == dtype
+    rounded = torch.tensor(1e-3).to(dtype)  # of 1000 equal weights
+    assert rows.min() >= 0.99 * rounded
+    assert rows.max() <= 1.01 * rounded
+    x = torch.linspace(0, 1, 1000).to(dtype)
+    values = topk_values(x, 500, method, temperature=100.0)
+    exact = topk_values(x.double(), 500, method, temperature=100.0)
+    torch.testing.assert_close(values.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
+@METHODS
+@pytest.mark.parametrize("largest", [True, False])
+def test_values_at_infinity_are_values(method, largest):
+    x = scores(2, 6)
+    x[0, 4] = math.inf if largest else -math.inf
+    leaf = x.clone().requires_grad_()
+    values = topk_values(leaf, 3, method, temperature=1e-6, largest=largest)
+    expected = torch.topk(x, 3, largest=largest).values
+    torch.testing.assert_close(values.sort(-1, descending=largest).values, expected, atol=1e-5, rtol=0)
+    (grad,) = torch.autograd.grad(values[values.isfinite()].sum(), leaf)
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("method", [n for n, spec in registry.specs().items() if spec.matrix is not None])
+def test_the_number_of_rows_is_one_integer(method):
+    matrix, x = registry.get(method).matrix, scores(3, 5)
+    for wrong, kind in ((1.5, ValueError), ("2", TypeError), (True, TypeError), (torch.tensor(2), TypeError)):
+        for call in (matrix, lambda x, k: topk_matrix(x, k, method), lambda x, k: topk_values(x, k, method)):
+            with pytest.raises(kind, match=r"^\w+: k must be (an|one) integer"):
+                call(x, wrong)
+    assert matrix(x, 2.0).shape == (3, 2, 5)
+    assert matrix(x, 0).shape == (3, 0, 5)

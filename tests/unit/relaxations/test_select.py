@@ -143,3 +143,33 @@ def test_wrong_arguments_are_named(change, error, message):
     arguments = {"values": torch.randn(2, 5, 3), "scores": torch.randn(2, 5), "k": 2, **change}
     with pytest.raises(error, match=message):
         select(**arguments)
+
+
+@pytest.mark.parametrize("method", STEADY)
+@pytest.mark.parametrize("hard", [True, False])
+def test_one_table_for_all_rows_is_as_if_expanded(method, hard):
+    table, scores = problem(7)[0], problem(4, 2, 7)[1]
+    mask = problem(4, 2, 7, seed=1)[1] > -1
+    table.requires_grad_()
+    settings = {"method": method, "hard": hard, "order": "position"}
+    for options in (settings, {**settings, "mask": mask}):
+        one = select(table, scores, 3, **options)
+        each = select(table.expand(4, 2, 7, 3), scores, 3, **options)
+        for mine, expected in zip(one, each, strict=True):
+            torch.testing.assert_close(mine, expected)
+        grads = [torch.autograd.grad(s.values.pow(2).sum(), table)[0] for s in (one, each)]
+        torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("method", STEADY)
+def test_at_most_leaves_places_empty(method):
+    values, scores = problem(2, 4)
+    chosen = select(values, scores, 6, method, at_most=True)
+    all_of_them = select(values, scores, 4, method)
+    assert chosen.values.shape == (2, 6, 3)
+    torch.testing.assert_close(chosen.values[:, :4], all_of_them.values)
+    assert not chosen.values[:, 4:].any()
+    assert chosen.indices[:, 4:].unique().tolist() == [-1]
+    torch.testing.assert_close(chosen.weights, all_of_them.weights)
+    with pytest.raises(ValueError, match="0 <= k <= n = 4"):
+        select(values, scores, 6, method)

@@ -47,18 +47,18 @@ CONFIG = preset("mnist", model="vit", width=32, depth=6, heads=2)
 
 ALL, ALL_TUNED = "all tokens", "all tokens, fine-tuned"
 METHODS = {  # name: (whether it is fine-tuned, arguments of reduce_tokens)
-    "hard, not retrained": (False, {"method": "hard"}),
-    "hard, fine-tuned": (True, {"method": "hard"}),
-    "straight-through, fine-tuned": (True, {"method": "straight_through"}),
-    "soft, fine-tuned": (True, {"method": "soft"}),
-    "EViT, fine-tuned": (True, {"method": "hard", "fuse": True}),
-    "merging, not retrained": (False, {"method": "merge"}),
-    "merging, fine-tuned": (True, {"method": "merge"}),
+    "hard, not retrained": (False, {"mode": "hard"}),
+    "hard, fine-tuned": (True, {"mode": "hard"}),
+    "straight-through, fine-tuned": (True, {"mode": "straight_through"}),
+    "soft, fine-tuned": (True, {"mode": "soft"}),
+    "EViT, fine-tuned": (True, {"mode": "hard", "fuse": True}),
+    "merging, not retrained": (False, {"mode": "merge"}),
+    "merging, fine-tuned": (True, {"mode": "merge"}),
 }
 SPEEDS = {
-    "top-k": {"method": "hard"},
-    "EViT": {"method": "hard", "fuse": True},
-    "merging": {"method": "merge"},
+    "top-k": {"mode": "hard"},
+    "EViT": {"mode": "hard", "fuse": True},
+    "merging": {"mode": "merge"},
 }
 """What is timed: the training makes no difference."""
 

@@ -92,8 +92,9 @@ def pairwise_ranks(z: Tensor, allowed: Tensor) -> Tensor:
 
 def _differences(z: Tensor, part: slice, out: Tensor | None = None) -> Tensor:
     """z_j − z_i for i in the part (rows) and all j (columns); in the rows of ``out`` if there is one."""
-    out = None if out is None else out[..., : part.stop - part.start, :]
-    return torch.sub(z.unsqueeze(-2), z[..., part].unsqueeze(-1), out=out)
+    length = part.stop - part.start
+    out = None if out is None else out.narrow(-2, 0, length)
+    return torch.sub(z.unsqueeze(-2), z.narrow(-1, part.start, length).unsqueeze(-1), out=out)
 
 
 def _product(z: Tensor, v: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ def _product_in_place(z: Tensor, v: Tensor) -> Tensor:
 
     def rows(part: slice) -> Tensor:
         step = _differences(z, part, slopes).sigmoid_()
-        rest = torch.sub(1, step, out=factors[..., : part.stop - part.start, :])
+        rest = torch.sub(1, step, out=factors.narrow(-2, 0, part.stop - part.start))
         return step.mul_(rest).mul_(_differences(v, part, factors)).sum(-1)
 
     return _by_blocks(rows, z)
@@ -135,7 +136,7 @@ def _by_blocks(rows: Callable[[slice], Tensor], like: Tensor) -> Tensor:
     result = torch.zeros_like(like)
     n = like.shape[-1]
     for part in chunks(n, n, _AT_ONCE):
-        result[..., part].copy_(rows(part))
+        result.narrow(-1, part.start, part.stop - part.start).copy_(rows(part))
     return result
 
 

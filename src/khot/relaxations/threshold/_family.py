@@ -205,8 +205,7 @@ def _centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Te
 def _needed(ctx: Any, x: Tensor, k: Tensor | float) -> tuple[Tensor | None, Tensor | None]:
     """What `_gradients` needs of x and k, inputs 0 and 1; the temperature is input 2."""
     learns_k, learns_temperature = ctx.needs_input_grad[1:3]
-    assert isinstance(k, Tensor) or not learns_k
-    return x if learns_k or learns_temperature else None, k if isinstance(k, Tensor) and learns_k else None
+    return x if learns_k or learns_temperature else None, k if learns_k and isinstance(k, Tensor) else None
 
 
 def _gradients(

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
 import khot
 from khot.relaxations import delta_bounds, heaviside_bounds, kth_best, kth_best_bounds, rank_bounds
@@ -137,3 +138,83 @@ def test_boxes_must_be_boxes():
 def test_pairwise_weights_sum_to_k_at_ten_thousand():
     y = khot.pairwise_topk(rows(10_000), 8, temperature=0.1)
     assert y.sum().item() == pytest.approx(8, rel=1e-9)
+
+
+def test_wrong_types_are_named():
+    x, scores = rows(4, 2), rows(4)
+    with pytest.raises(TypeError, match=r"values must be a floating-point tensor, got torch\.int64"):
+        kth_best(torch.ones(4, 2, dtype=torch.int64), scores, 1)
+    with pytest.raises(TypeError, match="kth_best: k must be an integer, got 'a'"):
+        kth_best(x, scores, "a")
+    with pytest.raises(ValueError, match="kth_best: window must be positive and finite, got 0"):
+        kth_best(x, scores, 1, window=0)
+    for k in (1.5, "1", True, torch.tensor(1)):
+        with pytest.raises(TypeError, match="kth_best_bounds: k must be an integer, got "):
+            kth_best_bounds(x, x, scores, scores, k)
+        with pytest.raises(TypeError, match="rank_bounds: k must be an integer, got "):
+            rank_bounds(scores, scores, k)
+    with pytest.raises(TypeError, match="heaviside_bounds: low must be a floating-point tensor, got 3"):
+        heaviside_bounds(3, scores)
+    for temperature in ("a", True, torch.tensor(1.0)):
+        with pytest.raises(TypeError, match="heaviside_bounds: temperature must be a number"):
+            heaviside_bounds(scores, scores, temperature)
+
+
+def test_the_kth_best_in_other_dims_of_the_smallest_and_under_masks():
+    x, scores = rows(3, 5, 2, 4), rows(3, 5, 2, seed=1)
+    moved = kth_best(x, scores, 2, dim=1, temperature=0.3)
+    torch.testing.assert_close(moved, kth_best(x.movedim(1, 2), scores.movedim(1, 2), 2, temperature=0.3))
+    smallest = kth_best(x, -scores, 2, dim=1, temperature=0.3, largest=False)
+    torch.testing.assert_close(smallest, moved)
+    mask = torch.tensor([True, False, True, True, False]).view(5, 1)
+    poisoned = x.clone()
+    poisoned[:, [1, 4]] = torch.nan
+    kept = [0, 2, 3]
+    for hard in (False, True):
+        masked = kth_best(poisoned, scores, 2, dim=1, mask=mask, hard=hard)
+        torch.testing.assert_close(masked, kth_best(x[:, kept], scores[:, kept], 2, dim=1, hard=hard))
+        assert not kth_best(poisoned, scores, 4, dim=1, mask=mask, hard=hard).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [None, 1e-30, 0.5, 1e30])
+def test_lines_around_a_step_are_finite_and_sound_at_every_scale(temperature, dtype):
+    info = torch.finfo(dtype)
+    smallest = info.tiny * info.eps
+    sizes = [
+        0.0,
+        smallest,
+        3 * smallest,
+        info.tiny,
+        1e-4,
+        0.3,
+        1.0,
+        17.0,
+        1e4,
+        info.max / 2,
+        info.max,
+        np.inf,
+    ]
+    ends = torch.tensor([sign * size for size in sizes for sign in (-1, 1)], dtype=dtype)
+    low, high = (t.flatten() for t in torch.meshgrid(ends, ends, indexing="ij"))
+    low, high = low[low <= high], high[low <= high]
+    lines = heaviside_bounds(low, high, temperature)
+    assert all(part.isfinite().all() for part in lines)
+    lower_slope, lower_offset, upper_slope, upper_offset = (part.double() for part in lines)
+    candidates = [*ends.tolist(), 1e-3, -1e-3, 5.0, -5.0]
+    for x in [c for c in candidates if np.isfinite(c)]:
+        inside = (low.double() <= x) & (x <= high.double())
+        h = float(x >= 0) if temperature is None else expit(x / temperature)
+        assert (lower_slope * x + lower_offset <= h)[inside].all()
+        assert (upper_slope * x + upper_offset >= h)[inside].all()
+
+
+def test_lines_around_an_indicator_are_finite_without_ends():
+    inf = np.inf
+    low, high = torch.tensor([-inf, -inf, 0.0, -3.0, -1e38]), torch.tensor([inf, 2.0, inf, inf, 1e38])
+    lines = delta_bounds(low, high)
+    assert all(part.isfinite().all() for part in lines)
+    for x in (-1e30, -3.0, -1.0, 0.0, 1.0, 2.0, 1e30):
+        inside = (low <= x) & (x <= high)
+        assert (lines.lower_slope * x + lines.lower_offset <= float(x == 0))[inside].all()
+        assert (lines.upper_slope * x + lines.upper_offset >= float(x == 0))[inside].all()

@@ -226,3 +226,28 @@ def test_no_nan_at_the_ends_of_float32_nor_in_the_gradient_of_the_temperature(
     assert not any(grad.isnan().any() for grad in grads)
     number = function(x, temperature=temperature, regularization=regularization)
     torch.testing.assert_close(number, result)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("temperature", [1e-3, 0.7, 50.0])
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+def test_infinities_keep_their_places_and_the_others_are_sorted_among_themselves(
+    regularization, temperature, descending
+):
+    finite = row(15).view(3, 5)
+    inf = torch.full((3, 1), torch.inf, dtype=torch.float64)
+    x = torch.cat([inf, finite[:, :2], -inf, finite[:, 2:], inf], -1).requires_grad_()
+    settings = {"regularization": regularization, "temperature": temperature, "descending": descending}
+    result = soft_sort(x, **settings)
+    below, above = (2, 1) if descending else (1, 2)
+    ends = -1 if descending else 1
+    assert (result[:, :below] == -ends * torch.inf).all()
+    assert (result[:, -above:] == ends * torch.inf).all()
+    torch.testing.assert_close(result[:, below:-above].detach(), soft_sort(finite, **settings))
+    (grad,) = torch.autograd.grad(result[:, below:-above].pow(2).sum(), x)
+    assert grad.isfinite().all()
+    assert not grad[x.isinf()].any()
+    mask = torch.tensor([True, True, True, False, True, True, True, False])
+    masked = soft_sort(x, mask=mask, **settings).detach()
+    assert (masked[:, 0 if descending else 5] == torch.inf).all()
+    assert not masked[:, 6:].any()
