@@ -1,5 +1,7 @@
 """khot.calibrate_temperature: the weights at the temperature it returns are as sharp as wanted."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,9 @@ from scipy.special import entr
 
 import khot
 from khot.relaxations import registry
+from strategies import random_scores
+
+scores = partial(random_scores.scores, spread=3)
 
 METHODS = [
     (name, options)
@@ -20,10 +25,6 @@ BOUNDED = [
     for name, options in METHODS
     if registry.get(name).bounded and registry.get(name).ties_share
 ]
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def entropy(y: np.ndarray, k: np.ndarray | float, n: np.ndarray | int) -> float:

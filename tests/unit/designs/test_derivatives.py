@@ -8,10 +8,7 @@ import torch
 import khot
 from khot.designs import ConditionalPoisson, KHotCategoricalStraightThrough, Systematic, TreePivotal
 from strategies.design_examples import CLOSED, probabilities, subsets
-
-
-def scores(n, seed=0, spread=1.0):
-    return spread * torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from strategies.random_scores import scores
 
 
 @pytest.mark.parametrize("design", CLOSED)
@@ -90,7 +87,7 @@ def test_the_score_has_mean_zero(design):
 
 
 def test_torch_func():
-    theta = torch.stack([scores(5, seed) for seed in range(3)])
+    theta = torch.stack([scores(5, seed=seed) for seed in range(3)])
 
     def log_prob(t):
         return ConditionalPoisson(2, logits=t, validate_args=False).log_prob(subsets(5, 2)[1])
@@ -162,6 +159,6 @@ def test_straight_through():
     assert design.has_rsample
     x = design.rsample((3,), generator=torch.Generator().manual_seed(0))
     assert torch.equal(x.detach(), design.sample((3,), generator=torch.Generator().manual_seed(0)))
-    v = scores(5, 1)
+    v = scores(5, seed=1)
     (through,) = torch.autograd.grad(x[0] @ v, theta)
     torch.testing.assert_close(through, ConditionalPoisson(2, logits=theta.detach()).covariance_matrix @ v)

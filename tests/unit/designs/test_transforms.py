@@ -6,10 +6,7 @@ from torch.distributions import Normal, TransformedDistribution, biject_to, tran
 
 import khot
 from khot.constraints import capped_simplex
-
-
-def scores(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+from strategies.random_scores import scores
 
 
 @pytest.mark.parametrize("k", [1, 2, 3.5])

@@ -18,7 +18,7 @@ SHAPES = [(1, 1), (3, 2), (5, 7), (4, 128), (3, 129), (40, 250), (1, 20000)]
 SCALES = [1e-3, 1.0, 30.0, 1e6]
 
 
-def scores(shape, dtype, scale, seed=0):
+def tied_scores(shape, dtype, scale, seed=0):
     x = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
     x[..., ::5] = x[..., :1].clone()  # ties
     return x.to(dtype)
@@ -41,7 +41,7 @@ def true_ranks(x, temperature, descending):
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("descending", [False, True])
 def test_ranks_and_their_jacobian(dtype, shape, scale, descending):
-    x = scores(shape, dtype, scale)
+    x = tied_scores(shape, dtype, scale)
     g = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
     ranks, order = cpu.soft_rank(x, 0.5, descending)
     product = cpu.soft_rank_jacobian(g, order, 0.5, descending)
@@ -59,7 +59,7 @@ def test_ranks_and_their_jacobian(dtype, shape, scale, descending):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_temperature_for_each_row(dtype):
-    x = scores((6, 40), dtype, 3.0)
+    x = tied_scores((6, 40), dtype, 3.0)
     temperature = torch.linspace(0.1, 20, 6, dtype=dtype).unsqueeze(-1)
     ranks, order = cpu.soft_rank(x, temperature, False)
     product = cpu.soft_rank_jacobian(x, order, temperature, False)
@@ -75,8 +75,8 @@ def test_a_temperature_for_each_row(dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_isotonic_regression_by_scikit_learn(dtype, shape):
-    s = scores(shape, dtype, 10.0).sort(-1, descending=True).values
-    w = scores(shape, dtype, 10.0, seed=2).sort(-1, descending=True).values
+    s = tied_scores(shape, dtype, 10.0).sort(-1, descending=True).values
+    w = tied_scores(shape, dtype, 10.0, seed=2).sort(-1, descending=True).values
     p, start = cpu.isotonic(s, w, "l2")
     for row in range(shape[0]):
         level = isotonic_regression(s[row].double().numpy() - w[row].double().numpy(), increasing=False)
@@ -91,8 +91,8 @@ def test_isotonic_regression_by_scikit_learn(dtype, shape):
 def test_entropic_projection_is_optimal(dtype, kind):
     # Within each block the sums agree, and partial sums of p never exceed those of w: p is majorised by w,
     # and equal to exp s times a factor on each block, which falls from block to block (complementarity).
-    s = scores((8, 60), dtype, 2.0).sort(-1, descending=True).values
-    w = scores((8, 60), dtype, 1.0, seed=3).sort(-1, descending=True).values
+    s = tied_scores((8, 60), dtype, 2.0).sort(-1, descending=True).values
+    w = tied_scores((8, 60), dtype, 1.0, seed=3).sort(-1, descending=True).values
     p, start = cpu.isotonic(s, w.exp() if kind == "kl" else w, kind)
     p = p.double() if kind == "kl" else p.double().exp()
     slack = w.double().exp().cumsum(-1) - p.cumsum(-1)
@@ -108,7 +108,7 @@ def test_entropic_projection_is_optimal(dtype, kind):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_over_blocks(dtype):
-    values = scores((3, 9), dtype, 1.0)
+    values = tied_scores((3, 9), dtype, 1.0)
     start = torch.tensor([[0, 0, 0, 3, 4, 4, 4, 4, 8], [0] * 9, list(range(9))])
     sums = cpu.block_sums(values, start)
     for row in range(3):
@@ -119,7 +119,7 @@ def test_sums_over_blocks(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_odd_scores_stay_in_their_row(dtype):
-    x = scores((4, 33), dtype, 1.0)
+    x = tied_scores((4, 33), dtype, 1.0)
     alone = cpu.soft_rank(x[3], 1.0, False)[0]
     x[0, 3], x[1, 4], x[2, :5] = torch.nan, torch.inf, -torch.inf
     ranks = cpu.soft_rank(x, 1.0, False)[0]
@@ -138,7 +138,7 @@ def test_odd_scores_stay_in_their_row(dtype):
 
 def test_concurrent_python_threads_and_a_forked_child():
     torch.set_num_threads(2)
-    rows = [scores((30, 1000), torch.float32, 100.0, seed) for seed in range(6)]
+    rows = [tied_scores((30, 1000), torch.float32, 100.0, seed) for seed in range(6)]
     expected = [cpu.soft_rank(x, 1.0, False)[0] for x in rows]
     with ThreadPoolExecutor(3) as pool:
         for found, right in zip(

@@ -10,13 +10,10 @@ from torch.nn import functional
 
 import khot
 from khot.losses import FenchelYoungLoss, fenchel_young_loss
+from strategies.random_scores import scores
 
 METHODS = [("sigmoid", {}), ("laplace", {}), ("normal", {}), ("sparse", {}), ("sparse", {"norm": 1.5})]
 methods = pytest.mark.parametrize(("method", "options"), METHODS)
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def multi_hot(rows: int, n: int, seed: int = 1) -> torch.Tensor:

@@ -8,12 +8,9 @@ import torch
 from sklearn.metrics import ndcg_score
 
 from khot.losses import NDCGLoss, ndcg_loss
+from strategies.random_scores import scores
 
 METHODS = ["sigmoid", "laplace", "normal", "sparse", "soft_rank", "pairwise"]
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def grades(*shape: int, seed: int = 1) -> torch.Tensor:

@@ -7,12 +7,9 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from khot.losses import RecallLoss, recall_loss
+from strategies.random_scores import scores
 
 METHODS = ["sigmoid", "laplace", "normal", "sparse", "soft_rank", "pairwise"]
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def relevant(*shape: int, share: float = 0.4, seed: int = 1) -> torch.Tensor:

@@ -6,12 +6,9 @@ import torch
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from khot.losses import SpearmanLoss, spearman_loss
+from strategies.random_scores import scores
 
 regularizations = pytest.mark.parametrize("regularization", ["l2", "kl"])
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def grades(*shape: int, seed: int = 1) -> torch.Tensor:

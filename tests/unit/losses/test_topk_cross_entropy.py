@@ -1,6 +1,7 @@
 """topk_cross_entropy: −log of weights that brentq finds, distributions over k, shapes, and huge logits."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,9 @@ from torch.nn import functional
 
 import khot
 from khot.losses import TopKCrossEntropy, topk_cross_entropy
+from strategies import random_scores
 
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return 2 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+scores = partial(random_scores.scores, spread=2)
 
 
 def labels(*shape: int, classes: int, seed: int = 1) -> torch.Tensor:

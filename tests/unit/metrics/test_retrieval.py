@@ -9,13 +9,10 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score, t
 
 from khot import metrics
 from khot.losses import ndcg_loss
+from strategies.random_scores import scores as numbers
 
 BINARY = [metrics.recall_at_k, metrics.precision_at_k, metrics.hit_rate, metrics.mrr]
 ALL = [*BINARY, metrics.ndcg_at_k]
-
-
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def chances(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -11,10 +11,7 @@ from scipy.stats import entropy as scipy_entropy
 import khot
 from khot import metrics
 from khot.relaxations import _chunks
-
-
-def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from strategies.random_scores import scores as numbers
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])

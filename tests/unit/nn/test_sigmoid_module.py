@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ import torch
 
 import khot
 from khot.nn import SigmoidTopK
+from strategies import random_scores
 
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+scores = partial(random_scores.scores, dtype=torch.float32)
 
 
 def test_it_is_the_function_with_its_settings():

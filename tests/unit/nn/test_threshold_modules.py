@@ -1,12 +1,16 @@
 """LaplaceTopK, NormalTopK and SparseTopK: their functions with settings, which can be learned."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
 import khot
 from khot.nn import LaplaceTopK, NormalTopK, SparseTopK
+from strategies import random_scores
+
+scores = partial(random_scores.scores, dtype=torch.float32)
 
 LAYERS = [
     (LaplaceTopK, {}, khot.laplace_topk),
@@ -15,10 +19,6 @@ LAYERS = [
     (SparseTopK, {"norm": 1.5}, khot.sparse_topk),
 ]
 layers = pytest.mark.parametrize(("kind", "options", "function"), LAYERS)
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @layers

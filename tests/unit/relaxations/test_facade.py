@@ -7,12 +7,9 @@ import torch
 import khot
 from khot.relaxations import Relaxation, registry, straight_through
 from strategies.capped_simplex import projection
+from strategies.random_scores import scores
 
 METHODS = registry.names()
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def noise(method: str) -> dict[str, torch.Generator]:

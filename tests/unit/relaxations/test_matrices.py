@@ -8,13 +8,10 @@ import torch
 from khot import hard_topk, topk, topk_matrix, topk_values
 from khot.relaxations import Relaxation, registry
 from khot.relaxations.facade import has_rows
+from strategies.random_scores import scores
 
 WITH_ROWS = [name for name, spec in registry.specs().items() if has_rows(spec) and not spec.stochastic]
 METHODS = pytest.mark.parametrize("method", WITH_ROWS)
-
-
-def scores(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @METHODS

@@ -15,7 +15,7 @@ from strategies.design_examples import SIZES, probabilities, subsets
 KINDS = [Pareto, AdjustedPareto]
 
 
-def scores(pi, adjusted):
+def log_inverse_quantiles(pi, adjusted):
     """log 1/Q at the median of U, by the definition."""
     pi = pi.numpy()
     d = (pi * (1 - pi)).sum()
@@ -40,7 +40,7 @@ def test_sums_over_all_sets(design, n, k):
 def test_the_integral(design):
     """P(all of s above z, the largest of the others at z), over z."""
     pi = probabilities(6, 3)
-    t = scores(pi, design is AdjustedPareto)
+    t = log_inverse_quantiles(pi, design is AdjustedPareto)
     for x in subsets(6, 3)[::4]:
         s = x.numpy() > 0
 

@@ -2,14 +2,18 @@
 
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch.distributions import OneHotCategorical
 
 from khot.designs import PlackettLuce
+from strategies import random_scores
 from strategies.counts_of_draws import DRAWS, LEVEL, chi_square, generator
 from strategies.design_examples import SIZES, probabilities, subsets
+
+scores = partial(random_scores.scores, spread=1.5)
 
 
 def by_orders(theta, k):
@@ -28,14 +32,10 @@ def by_orders(theta, k):
     return x, torch.tensor(p, dtype=torch.float64)
 
 
-def scores(n, spread=1.5):
-    return spread * torch.randn(n, generator=generator(), dtype=torch.float64)
-
-
 @pytest.mark.parametrize(("n", "k"), [(n, k) for n, k in SIZES if 1 < k < 6 or n < 8])
 @pytest.mark.parametrize("spread", [0.0, 1.5, 4.0])
 def test_sums_over_all_orders(n, k, spread):
-    theta = scores(n, spread)
+    theta = scores(n, spread=spread)
     x, p = by_orders(theta, k)
     made = PlackettLuce(k, logits=theta)
     torch.testing.assert_close(made.log_prob(x).exp(), p, rtol=1e-9, atol=1e-13)

@@ -10,10 +10,7 @@ from scipy.special import expit
 import khot
 from khot.relaxations import delta_bounds, heaviside_bounds, kth_best, kth_best_bounds, rank_bounds
 from khot.relaxations.ranks import pairwise
-
-
-def rows(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from strategies.random_scores import scores as rows
 
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])

@@ -6,12 +6,9 @@ import torch
 
 from khot import soft_median, soft_quantile
 from khot.testing import truth
+from strategies.random_scores import scores as values
 
 QUANTILES = [0.0, 0.1, 0.25, 0.5, 0.77, 1.0]
-
-
-def values(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])

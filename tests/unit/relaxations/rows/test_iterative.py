@@ -6,6 +6,7 @@ import torch
 
 from khot import iterative_topk
 from khot.relaxations.rows.iterative import iterative_matrix
+from strategies.random_scores import scores
 
 
 def algorithm(v, k, temperature, printed):
@@ -19,10 +20,6 @@ def algorithm(v, k, temperature, printed):
             rows.append(terms / (terms.sum() - np.exp(logits.max()) if printed else terms.sum()))
         v[a] = -1e4
     return np.stack(rows)
-
-
-def scores(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("variant", ["corrected", "as-printed"])

@@ -11,13 +11,10 @@ from khot.relaxations import registry
 from khot.relaxations.rows import network as network_file
 from khot.relaxations.rows.network import network_matrix
 from khot.testing import relaxation_checks
+from strategies.random_scores import scores
 
 KINDS = [(network, cdf) for network in ("bitonic", "odd_even") for cdf in ("logistic", "cauchy")]
 kinds = pytest.mark.parametrize(("network", "distribution"), KINDS)
-
-
-def scores(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def textbook_comparators(network, n):

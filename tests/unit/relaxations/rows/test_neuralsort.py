@@ -7,10 +7,7 @@ import torch
 
 import khot
 from khot.relaxations.rows.neuralsort import neuralsort_matrix
-
-
-def scores(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from strategies.random_scores import scores
 
 
 def literal(x, temperature):

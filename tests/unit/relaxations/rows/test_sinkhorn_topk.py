@@ -11,6 +11,7 @@ import khot
 from khot.relaxations import Relaxation
 from khot.relaxations.rows.sinkhorn import sinkhorn_matrix
 from khot.testing import relaxation_checks
+from strategies.random_scores import scores
 
 SORTED = Relaxation(
     name="sinkhorn_sorted",
@@ -35,10 +36,6 @@ def sinkhorn(x, anchors, mass, epsilon, divide_by=1.0):
         if abs(g - before).max() < 1e-14:
             return n * np.exp(logits + f[:, None] + g)
     raise AssertionError("has not converged")
-
-
-def scores(n, seed=0):
-    return torch.randn(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("k", [1, 3, 4.5, 11])

@@ -8,6 +8,7 @@ import torch
 
 from khot import successive_halving_topk, topk_matrix
 from khot.relaxations.rows.successive_halving import successive_halving_matrix, successive_halving_select
+from strategies.random_scores import scores as rows
 
 PUBLISHED_CODE_FAILS = [(64, 10), (96, 10), (100, 10), (50, 7)]
 SIZES = [(1, 1), (2, 1), (2, 2), (3, 1), (3, 2), (5, 3), (7, 1), (8, 2), (9, 4), (16, 15), (33, 2)]
@@ -55,10 +56,6 @@ def tournament(E, v, k):
             scores.append(w * v[i] + (1 - w) * v[j])
         E, v = np.stack(rows), np.array(scores)
     return E
-
-
-def rows(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("boost", ["softmax", "base20"])

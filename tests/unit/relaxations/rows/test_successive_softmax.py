@@ -6,6 +6,7 @@ import torch
 
 from khot import sparse_topk, successive_softmax_topk, topk
 from khot.relaxations.rows.successive_softmax import successive_softmax_matrix
+from strategies.random_scores import scores
 
 
 def draws(x, k, temperature):
@@ -17,10 +18,6 @@ def draws(x, k, temperature):
         rows.append(p)
         alpha = alpha + np.log1p(-p)
     return np.stack(rows).astype(np.float64)
-
-
-def scores(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])

@@ -1,6 +1,7 @@
 """cdf_topk: gates of one's own give the known operators and the roots that brentq finds."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,10 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import cauchy, norm, t
 
 import khot
+from strategies import random_scores
 
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return 2 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+scores = partial(random_scores.scores, spread=2)
 
 
 def cauchy_cdf(a: torch.Tensor) -> torch.Tensor:

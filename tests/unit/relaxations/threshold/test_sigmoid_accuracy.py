@@ -1,6 +1,7 @@
 """Accuracy of sigmoid_topk in float32 and half types, up to a million entries, against float64."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.special import expit
 
 import khot
 from khot.testing import truth
+from strategies import random_scores
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("implementation")
 # most in torch operations; 2 leaves room for other implementations of exp.
 C, FLOOR = 2, 1e-34
 MILLION = 1_000_000
+scores = partial(random_scores.scores, dtype=torch.float32)
 
 
 def logits(x: np.ndarray, k: float, temperature: float = 1.0) -> np.ndarray:
@@ -42,10 +45,6 @@ def assert_accurate(y: torch.Tensor, a: np.ndarray) -> None:
     assert worst <= C, f"C = {worst:.3g}"
 
 
-def scores(n: int, scale: float = 1.0, seed: int = 0) -> torch.Tensor:
-    return scale * torch.randn(n, generator=torch.Generator().manual_seed(seed))
-
-
 def test_the_float64_solution_is_the_truth():
     x = scores(20_000).numpy()
     for k in (1, 0.5, 19_999):
@@ -64,7 +63,7 @@ def test_a_million_entries(k):
 @pytest.mark.parametrize("k", [0.01, 1, 37.5, 499, 499.5])
 def test_rows_of_any_scale(k, scale):
     for seed in range(4):
-        x = scores(500, scale, seed)
+        x = scores(500, spread=scale, seed=seed)
         assert_accurate(khot.sigmoid_topk(x, k), logits(x.numpy(), float(np.float32(k))))
 
 
@@ -99,7 +98,7 @@ def test_small_weights_of_nearly_hard_rows_keep_their_digits(weight):
 
 def test_tiny_weights_below_a_full_row():
     """k = 3 with three scores far above a crowd: each of the crowd gets its small share, to all digits."""
-    x = torch.cat([torch.full((3,), 25.0), scores(1000, 0.1)])
+    x = torch.cat([torch.full((3,), 25.0), scores(1000, spread=0.1)])
     assert_accurate(khot.sigmoid_topk(x, 3), logits(x.numpy(), 3))
 
 
@@ -118,7 +117,7 @@ def test_three_ties_at_1e30(k, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_are_the_rounded_float32(dtype):
     """Computed in float32 and rounded once: half a unit in the last place, from the exact weights."""
-    x = scores(300, 2.0).to(dtype)
+    x = scores(300, spread=2.0).to(dtype)
     y = khot.sigmoid_topk(x, 20)
     expected = expit(logits(x.double().numpy(), 20))
     error = np.abs(y.double().numpy() - expected)

@@ -7,14 +7,11 @@ import pytest
 import torch
 
 import khot
+from strategies.random_scores import scores
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
 INF = math.inf
-
-
-def scores(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def row(*values: float) -> torch.Tensor:
