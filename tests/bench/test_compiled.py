@@ -71,10 +71,10 @@ def test_temperatures_do_not_make_new_programs():
 
 @pytest.mark.usefixtures("in_seconds")
 def test_a_new_program_for_every_temperature_is_counted(monkeypatch):
-    """The negative control: an operator that counts with its temperature."""
+    """The negative control: torch.full takes its number for a constant."""
 
-    def counting(x, k, method, temperature):
-        return x * temperature if isinstance(temperature, torch.Tensor) else x * int(10 * temperature)
+    def constant(x, k, method, temperature):
+        return x * (temperature if isinstance(temperature, torch.Tensor) else torch.full((), temperature))
 
-    monkeypatch.setattr(khot, "topk", counting)
+    monkeypatch.setattr(khot, "topk", constant)
     assert child.measure("sigmoid", (12, 9), 3, rounds=1)["again_for_numbers"] >= 2
