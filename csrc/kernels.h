@@ -36,6 +36,12 @@ template <typename real>
 bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64_t k_stride, real* out,
                int64_t rows, int64_t n, int threads);
 
+// See topk_entries.cpp. k <= n, n is below 2^32; the outputs have k for each row. mask may be null, and so may temperature:
+// then the weights are ones. False when there was not enough memory.
+template <typename real>
+bool topk_entries(const real* x, const unsigned char* mask, int64_t k, const real* temperature, int64_t temperature_stride,
+                  bool by_position, int64_t* indices, real* weights, real* values, int64_t rows, int64_t n, int threads);
+
 // See isotonic.cpp. A stride is 0 where all rows have the same s or w. False when there was not enough memory.
 enum class Projection { l2 = 0, kl = 1, log_kl = 2 };
 
