@@ -2,7 +2,7 @@
 //
 // The first two read inclusion probabilities as they are given and normalise them on the way, π + π(1 − π)·share, so
 // that they sum to k: see khot.designs.arguments.normalised. With an order they go through the units in it. What the
-// draws mean is said in khot/designs: systematic.py, pivotal_tree.py and symmetric_scan.py.
+// draws mean is said in khot/designs: systematic/systematic.py, pivotal/_duels.py and exponential/_symmetric_scan.py.
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -199,7 +199,7 @@ void polynomials(const double* weights, int64_t n, int64_t k, double* table) {
 }
 
 // The last of j units out of the first so many is l with probability (e_j(l + 1) − e_j(l)) / e_j(all of them): the first
-// l with e_j(l + 1) above a uniform share of it. As symmetric_scan.py has it.
+// l with e_j(l + 1) above a uniform share of it. As _symmetric_scan.py has it.
 void draw_subset(const double* table, int64_t n, int64_t k, const double* u, int64_t* out) {
     const int64_t width = k + 1;
     int64_t end = n;

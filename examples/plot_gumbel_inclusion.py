@@ -18,16 +18,17 @@ from khot.designs import AdjustedPareto, Pareto, PlackettLuce, Sampford
 n, k = 9, 4
 scores = torch.linspace(3.0, -3.0, n, dtype=torch.float64)
 designs = {
-    "Gumbel top-k": PlackettLuce,
-    "Pareto": Pareto,
-    "adjusted Pareto": AdjustedPareto,
-    "Sampford": Sampford,
+    "Gumbel top-k": lambda k, pi: PlackettLuce(k, logits=pi.log()),
+    "Pareto": lambda k, pi: Pareto(k, probs=pi),
+    "adjusted Pareto": lambda k, pi: AdjustedPareto(k, probs=pi),
+    "Sampford": lambda k, pi: Sampford(k, probs=pi),
 }
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 pi = khot.sigmoid_topk(scores, k)
-true = PlackettLuce(k, probs=pi).mean
-drawn = PlackettLuce(k, probs=pi).sample((20_000,), generator=torch.Generator().manual_seed(0)).mean(0)
+gumbel = PlackettLuce(k, logits=pi.log())
+true = gumbel.mean
+drawn = gumbel.sample((20_000,), generator=torch.Generator().manual_seed(0)).mean(0)
 units = torch.arange(n)
 left.bar(units - 0.2, pi, 0.4, color="0.75", label="asked for: π")
 left.bar(units + 0.2, true, 0.4, color="C3", label="Gumbel top-k: exact")
@@ -41,7 +42,7 @@ left.legend(fontsize=8)
 sizes = range(1, n)
 wanted = {size: khot.sigmoid_topk(scores, size) for size in sizes}
 for (name, design), style in zip(designs.items(), ("C3o-", "C1s-", "C0^-", "C2x-"), strict=True):
-    errors = [(design(size, probs=wanted[size]).mean - wanted[size]).abs().max() for size in sizes]
+    errors = [(design(size, wanted[size]).mean - wanted[size]).abs().max() for size in sizes]
     right.plot(sizes, errors, style, label=name, markersize=4)
 right.set_title("largest error of an inclusion probability", fontsize=10)
 right.set_xlabel("k")

@@ -20,9 +20,10 @@ Relaxations
     perturbed_topk          the mean of hard selections under noise
     gumbel_topk             a relaxed sample of k without replacement
     hard_topk               the exact indicator, ties by index
-    topk_entries            the k selected entries alone: indices, weights, values
-    topk_matrix, topk_values, select
-                            soft one-hot rows, values and vectors of the k best, by any method
+    topk_entries            the k selected entries alone: Entries(indices, weights, values)
+    select                  the k best of given vectors, by any method: Selection(values, weights, indices)
+    topk_matrix, topk_values
+                            soft one-hot rows and values of the k best, by any method
     calibrate_temperature   the temperature that makes weights as sharp as wanted
 
 Ranks
@@ -31,13 +32,13 @@ Ranks
                             differentiable order statistics
     kth_best                the vector with the k-th largest score
     rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
-                            sound bounds when scores are only known to lie in intervals
+                            sound bounds when scores are only known to lie in intervals: RankBounds, Lines
 
 Sampling
     sample                  exactly k of n, with given scores or inclusion probabilities
 
 Modules and packages
-    khot.nn                 one thin ``torch.nn.Module`` per operator
+    khot.nn                 layers: TopK to start with, and one for each operator
     khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
     khot.metrics            how good a soft selection is, against the exact one, and how good a ranking
     khot.schedules          temperatures that fall while training
@@ -59,6 +60,8 @@ from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (
     Entries,
+    Lines,
+    RankBounds,
     Selection,
     cdf_topk,
     delta_bounds,
@@ -105,6 +108,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 
 __all__ = [
     "Entries",
+    "Lines",
+    "RankBounds",
     "Selection",
     "__version__",
     "calibrate_temperature",

@@ -21,7 +21,7 @@ PARTS = {
     "estimators",
     "kernels",
     "losses",
-    "metrics.py",
+    "metrics",
     "nn",
     "py.typed",
     "relaxations",

@@ -26,11 +26,13 @@ def _probabilities(shape: tuple[int, ...], dtype: torch.dtype, k: int) -> Tensor
 
 def design(name: str) -> Side:
     """A design of `khot.sample`, from inclusion probabilities."""
-    kind = khot.designs.get(name)
+    of_logits = "probs" not in khot.designs.get(name).parameters
 
     def call(x: Tensor, k: int) -> Tensor:
         pi = _probabilities(tuple(x.shape), x.dtype, k)
-        return (kind(k, probs=pi) if "probs" in kind.parameters else kind(k, logits=pi.log())).sample()
+        if of_logits:
+            return khot.sample(logits=pi.log(), k=k, design=name)
+        return khot.sample(probs=pi, k=k, design=name)
 
     return Side(f"khot {name.replace('_', ' ')}", "khot", khot.__version__, call, "khot")
 

@@ -13,8 +13,18 @@ __all__ = ["all_k_hot"]
 _MOST_SUBSETS = 1_000_000
 
 
-def all_k_hot(name: str, n: int, k: int) -> Tensor:
-    """The k-hot vectors (C(n, k), n) as booleans, in lexicographic order of their indices."""
+def all_k_hot(name: str, n: int, k: float, *, fewer: bool) -> Tensor:
+    """The k-hot vectors (C(n, k), n) as booleans, in lexicographic order of their indices.
+
+    Args:
+        name: of the design.
+        n: the number of units.
+        k: the number of ones.
+        fewer: whether there are rows with fewer ones, which is an error.
+    """
+    if not isinstance(k, int) or fewer:
+        got = f"k = {k}" + (" and rows with fewer units to draw" if fewer else "")
+        raise NotImplementedError(f"{name}: enumerate_support needs draws of one size, got {got}")
     count = math.comb(n, k)
     if count > _MOST_SUBSETS:
         raise ValueError(

@@ -1,7 +1,6 @@
-"""What all designs of a fixed size share.
+"""What all designs of a fixed size share: checks, dtypes, and rows that leave nothing to chance.
 
-The public methods check, cast, and settle rows that leave nothing to chance; a design says how it draws in
-``_draw``, and what it has in closed form in ``_log_prob``, ``_entropy``, ``_joint_inclusion`` and ``_mode``.
+A design adds ``_draw`` and what it has in closed form: ``_log_prob``, ``_entropy``, ``_joint_inclusion``, ….
 """
 
 from __future__ import annotations
@@ -64,6 +63,7 @@ class KHotDistribution(Distribution):
     exact_inclusion: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("probs", "scores")
     takes_fractions: ClassVar[bool] = False
+    scores: Tensor
     _short: ShortRows | None = None
 
     def __init__(
@@ -234,8 +234,7 @@ class KHotDistribution(Distribution):
 
         Returns:
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
-            dimension. If a draw has fewer ones, its last indices are n: if k is not whole and ⌊k⌋ are drawn,
-            and where fewer than k units can be.
+            dimension. If a draw has fewer ones (⌊k⌋, or where fewer can be drawn), its last indices are n.
         """
         with torch.no_grad():
             indices = self._draw(torch.Size(sample_shape), generator)
@@ -259,8 +258,7 @@ class KHotDistribution(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         full = self.batch_shape + self.event_shape
-        shape: torch.Size = cast("Any", torch).broadcast_shapes(value.shape, full)
-        return value.expand(shape) != 0
+        return value.expand(cast("Any", torch).broadcast_shapes(value.shape, full)) != 0
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All k-hot vectors, in lexicographic order of their indices.
@@ -271,13 +269,8 @@ class KHotDistribution(Distribution):
         Returns:
             Shape (C(n, k), …, n); an error beyond a million vectors.
         """
-        if not isinstance(self.k, int) or self._short is not None:
-            got = f"k = {self.k}" + ("" if self._short is None else ", and rows with fewer units to draw")
-            raise NotImplementedError(
-                f"{type(self).__name__}: enumerate_support needs draws of one size, got {got}"
-            )
-        rows = all_k_hot(type(self).__name__, self.n, self.k).to(self._parameter)
-        rows = rows.view(-1, *(1 for _ in self.batch_shape), self.n)
+        rows = all_k_hot(type(self).__name__, self.n, self.k, fewer=self._short is not None)
+        rows = rows.to(self._parameter).view(-1, *(1 for _ in self.batch_shape), self.n)
         return rows.expand(-1, *self.batch_shape, self.n) if expand else rows
 
     def expand(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -289,24 +282,20 @@ class KHotDistribution(Distribution):
             batch_shape: the new one, to which the old one broadcasts.
         """
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
-        shape = (*batch_shape, self.n)
         new.k, new._dtype, new._given = self.k, self._dtype, self._given
         new._short = None if self._short is None else self._short.expand(tuple(batch_shape))
         for name, value in self.__dict__.items():
             if isinstance(value, Tensor) and value.shape == self.batch_shape + self.event_shape:
-                new.__dict__[name] = value.expand(shape)
+                new.__dict__[name] = value.expand(*batch_shape, self.n)
         Distribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was computed and kept: it may carry a graph, which cannot be copied."""
-        kept = {
-            name
-            for name in self.__dict__
-            if isinstance(getattr(type(self), name, None), functools.cached_property) and name != self._given
-        }
-        return {name: value for name, value in self.__dict__.items() if name not in kept}
+        kind, cached = type(self), functools.cached_property
+        kept = {name for name in self.__dict__ if isinstance(getattr(kind, name, None), cached)}
+        return {name: value for name, value in self.__dict__.items() if name not in kept - {self._given}}
 
     def __repr__(self) -> str:
         """Show k and the shape of the parameters."""

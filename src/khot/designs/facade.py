@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -89,7 +90,7 @@ def sample(
     rows = rows.detach().movedim(last, -1)
     if argument == "scores" and mask is None:
         _warn_of_probabilities(rows, size)
-    made = kind(size, **{argument: rows})
+    made: KHotDistribution = cast("Any", kind)(size, **{argument: rows})
     return made.sample(sample_shape, generator).movedim(-1, last - given.dim())
 
 

@@ -57,7 +57,7 @@ def get(design: str | type[KHotDistribution], caller: str = "designs.get") -> ty
     """
     if isinstance(design, type) and issubclass(design, KHotDistribution):  # pyright: ignore[reportUnnecessaryIsInstance]
         return design
-    if not isinstance(design, str):
+    if not isinstance(design, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{caller}: design must be a name or a class of khot.designs, got {design!r}")
     if design not in _DESIGNS:
         raise ValueError(f"{caller}: unknown design {design!r}; known designs: {', '.join(_DESIGNS)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from torch import Tensor
 
 from khot.designs import KHotDistribution
@@ -38,7 +40,7 @@ def parameter_of(design: Design) -> str:
 
 def distribution_of(rows: Tensor, k: int, design: Design) -> KHotDistribution:
     """The design at these scores, with a gradient in them."""
-    return get(design)(k, **{parameter_of(design): rows})
+    return cast("Any", get(design))(k, **{parameter_of(design): rows})
 
 
 def inclusion_of(made: KHotDistribution) -> Tensor:

@@ -6,7 +6,14 @@ from khot.relaxations.facade import topk, topk_matrix, topk_values
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.noise.gumbel import gumbel_topk
 from khot.relaxations.noise.perturbed import perturbed_topk
-from khot.relaxations.ranks.bounds import delta_bounds, heaviside_bounds, kth_best_bounds, rank_bounds
+from khot.relaxations.ranks.bounds import (
+    Lines,
+    RankBounds,
+    delta_bounds,
+    heaviside_bounds,
+    kth_best_bounds,
+    rank_bounds,
+)
 from khot.relaxations.ranks.kth_best import kth_best
 from khot.relaxations.ranks.pairwise import pairwise_topk
 from khot.relaxations.ranks.quantiles import soft_median, soft_quantile
@@ -29,6 +36,8 @@ from khot.relaxations.threshold.sparse import sparse_topk
 
 __all__ = [
     "Entries",
+    "Lines",
+    "RankBounds",
     "Relaxation",
     "Selection",
     "cdf_topk",

@@ -56,6 +56,10 @@ def topk(
     the weights are what has a gradient. For indices take ``x.topk(k).indices``; for a hard mask that still
     trains, ``hard=True``.
 
+    The default temperature, 1, is blunt on ordinary scores: ``topk(torch.randn(784), 10)`` puts only about a
+    tenth of the weight on the top 10. ``khot.calibrate_temperature(scores, k, weight_on_topk=0.9)`` finds one
+    that fits; what it is divided into is said in the 'Units' line of each operator.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: how many, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.

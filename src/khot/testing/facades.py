@@ -27,7 +27,13 @@ def check_capped(spec: Relaxation, options: Options) -> None:
     allowed = (x != -math.inf) & mask
     for k in (1, 3, 7):
         for temperature in (0.3, 3.0):
-            settings = {**_seeded(spec), **options, "temperature": temperature, "mask": mask, "capped": True}
+            settings: dict[str, Any] = {
+                **_seeded(spec),
+                **options,
+                "temperature": temperature,
+                "mask": mask,
+                "capped": True,
+            }
             y = topk(x, k, spec, **settings)
             where = f"k = {k}, temperature = {temperature}"
             require(y.min() >= 0, f"{where}: capped weight {y.min():.3g} < 0")
@@ -60,7 +66,7 @@ def check_largest(spec: Relaxation, options: Options) -> None:
             require_close(own, expected, 0.0, f"largest=False, hard={hard}")
 
 
-def _seeded(spec: Relaxation) -> dict[str, torch.Generator]:
+def _seeded(spec: Relaxation) -> dict[str, Any]:
     return {"generator": torch.Generator().manual_seed(0)} if spec.stochastic else {}
 
 

@@ -1,5 +1,8 @@
 """SampledTopK samples in training and selects in evaluation, with any estimator and design."""
 
+import copy
+import io
+
 import pytest
 import torch
 

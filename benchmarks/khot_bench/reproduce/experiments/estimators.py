@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from khot_bench.reproduce.subset_autoencoder import WITH_ENTROPY, Task, train
 
 __all__ = ["REPRODUCTION"]
 
-_CHOICES: dict[str, tuple[str, dict[str, object]]] = {
+_CHOICES: dict[str, tuple[str, dict[str, Any]]] = {
     "straight-through, tree pivotal": ("sampled_straight_through", {"design": "tree_pivotal"}),
     "straight-through, random tree pivotal": ("sampled_straight_through", {"design": "random_tree_pivotal"}),
     "SIMPLE": ("simple", {}),

@@ -108,6 +108,7 @@ def _solve(pi: Tensor, k: int) -> Tensor:
     spread = target * (1 - target)
     volume = torch.where(inside, spread, 0.0).sum(-1, keepdim=True)
     theta = torch.where(inside, logit - rows / volume.clamp_min(1), 0.0)
+    weight = torch.where(inside, spread, 0.0).sqrt()
     best, best_error = theta, torch.full_like(volume, math.inf)
     steps: list[Tensor] = []
     residuals: list[Tensor] = []
@@ -126,7 +127,7 @@ def _solve(pi: Tensor, k: int) -> Tensor:
             theta = theta + step / 2
             continue
         steps, residuals = [*steps, theta + step][-_DEPTH - 1 :], [*residuals, step][-_DEPTH - 1 :]
-        theta = _anderson(steps, residuals)
+        theta = _anderson(steps, residuals, weight)
         theta = torch.where(theta.isfinite(), theta, steps[-1])
     return best.view(pi.shape)
 
@@ -138,14 +139,16 @@ def _logit_of(found: Tensor, t: Tensor, k: int, settled: Tensor) -> Tensor:
     if not bool(settled.any()):
         return logit
     below, here, above = (log_partition(t, size).unsqueeze(-1) for size in (k - 1, k, k + 1))
-    return torch.where(settled, t + torch.where(t < 0, below - here, here - above), logit)
+    limit = t + torch.where(t < 0, below - here, here - above)
+    return torch.where(settled & limit.isfinite(), limit, logit)
 
 
-def _anderson(steps: list[Tensor], residuals: list[Tensor]) -> Tensor:
-    """The combination of steps whose residuals, combined likewise, are smallest."""
+def _anderson(steps: list[Tensor], residuals: list[Tensor], weight: Tensor) -> Tensor:
+    """The combination of steps whose residuals, combined likewise, are smallest where units are open."""
     if len(steps) == 1:
         return steps[0]
     differences = torch.stack([residuals[-1] - r for r in residuals[:-1]], -1)
     moves = torch.stack([steps[-1] - s for s in steps[:-1]], -1)
-    weights = torch.linalg.lstsq(differences, residuals[-1].unsqueeze(-1), driver="gelsd").solution
-    return steps[-1] - (moves @ weights).squeeze(-1)
+    right = (residuals[-1] * weight).unsqueeze(-1)
+    shares = torch.linalg.lstsq(differences * weight.unsqueeze(-1), right, driver="gelsd").solution
+    return steps[-1] - (moves @ shares).squeeze(-1)

@@ -64,6 +64,7 @@ class ConditionalPoisson(KHotDistribution):
     """
 
     parameters = ("probs", "scores", "logits")
+    logits: Tensor
 
     def __init__(
         self,

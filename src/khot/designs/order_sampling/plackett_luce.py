@@ -56,6 +56,7 @@ class PlackettLuce(OrderSampling):
     """
 
     parameters = ("logits",)
+    logits: Tensor
 
     def __init__(self, k: float, *, logits: Tensor, validate_args: bool | None = None) -> None:
         self._set_up(k, {"logits": logits}, validate_args)

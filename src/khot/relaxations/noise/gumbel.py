@@ -58,6 +58,9 @@ def gumbel_topk(
     each further one likewise from those that are left. The probability that an entry is among them is *not*
     k·softmax(x), unless k = 1.
 
+    Units: the temperature is divided into the noisy scores; the noise has scale 1 in the units of the
+    scores, which are log weights.
+
     Args:
         scores: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
             them, k at random).

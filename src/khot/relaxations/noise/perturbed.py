@@ -62,6 +62,8 @@ def perturbed_topk(
     derivative in ``scores`` and in a tensor ``temperature``. There is no second derivative and no forward
     mode.
 
+    Units: the temperature multiplies the noise, so it has the units of the scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

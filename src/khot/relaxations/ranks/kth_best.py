@@ -36,6 +36,8 @@ def kth_best(
 ) -> Tensor:
     r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, v_i`.
 
+    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+
     Args:
         values: vectors, shape ``(*scores.shape, d)``.
         scores: one for each vector. −inf means excluded, +inf is above all others.

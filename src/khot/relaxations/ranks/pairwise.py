@@ -44,6 +44,8 @@ def pairwise_topk(
 
     and windows around the ranks 1 … k, as in :func:`khot.soft_rank_topk`. Weights may exceed 1.
 
+    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

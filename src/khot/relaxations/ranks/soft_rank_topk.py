@@ -44,6 +44,9 @@ def soft_rank_topk(
     with :math:`\rho` the descending soft ranks. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
+    Units: the temperature is divided into the scores, and a difference of τ is worth one rank; the window
+    is divided into differences of ranks.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

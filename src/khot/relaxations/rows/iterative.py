@@ -48,6 +48,9 @@ def iterative_topk(
     the r-th softmax over what is left when the r − 1 largest are gone. Weights may exceed 1
     (``khot.topk(…, capped=True)`` projects them).
 
+    Units: the temperature is divided into *squared* differences of scores: scores times a want τ times
+    a².
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

@@ -53,6 +53,9 @@ def network_topk(
 
     at every comparator. The result depends on the order of the entries.
 
+    Units: the temperature is divided into differences of scores, at every comparator again: the more
+    layers, the blunter.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

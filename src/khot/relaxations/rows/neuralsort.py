@@ -44,6 +44,9 @@ def neuralsort_topk(
 
     with n the number of allowed entries. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
+    Units: the temperature is divided into sums of n differences of scores: at the same τ a longer row is
+    sharper.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

@@ -49,6 +49,8 @@ def sinkhorn_topk(
     from n entries of mass 1/n to the anchors 0 and 1, which takes k/n. It equals
     ``sigmoid_topk(x, k, temperature=ε/2)`` and is computed as that.
 
+    Units: the temperature is ε, divided into *twice* the scores: as sharp as ``sigmoid_topk`` at τ = ε/2.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.

@@ -39,6 +39,8 @@ def softsort_topk(
     with :math:`x_{[r]}` the r-th largest score. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
+    Units: the temperature is divided into differences of scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

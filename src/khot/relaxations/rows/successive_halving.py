@@ -55,6 +55,8 @@ def successive_halving_topk(
     .. math:: y_i = \prod_{\text{rounds}} \sigma\big(\pm(v_i - v_j)/\tau\big), \qquad
               v' = w\, v_i + (1 - w)\, v_j
 
+    Units: the temperature is divided into differences of scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

@@ -52,6 +52,8 @@ def successive_softmax_topk(
     .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
 
+    Units: the temperature is divided into the scores and into the logarithms that are added to them.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).

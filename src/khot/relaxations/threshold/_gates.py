@@ -30,7 +30,7 @@ class Gate(ABC):
     """Beyond this distance from the anchor, in units of τ, a weight is 0 or 1."""
     steps: tuple[int, int] = (10, 14)
     """How many evaluations the solver may take in float32 and float64."""
-    order: int = 3
+    convergence: int = 3
     """3 if `distance` gives smooth second derivatives: the error of a step is its cube. Else 2."""
     reach: float = math.inf
     """F⁻¹(1). If that is finite, tails have no logarithms, and `step` tells how the solver goes on."""
@@ -61,9 +61,12 @@ class Gate(ABC):
     def slope(self, state: Tensor) -> Tensor:
         """F′, from the state."""
 
-    @abstractmethod
     def potential(self, y: Tensor) -> Tensor:
-        """A convex function ω with ω′ = F⁻¹: y maximises ⟨x, π⟩ − τ Σ ω(πᵢ) over the capped simplex."""
+        """A convex function ω with ω′ = F⁻¹: y maximises ⟨x, π⟩ − τ Σ ω(πᵢ) over the capped simplex.
+
+        Only the Fenchel–Young losses ask for it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no potential: there is no loss of it")
 
     def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
         """By how much a is too large for ΣF(a) over those that count to be k; only if ``reach`` is finite."""
@@ -88,6 +91,10 @@ class _Symmetric(Gate):
 
     def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.tail(torch.where(above, -a, a))
+
+    def weights(self, a: Tensor) -> Tensor:
+        tail = self.tail(-a.abs())[0]
+        return torch.where(a > 0, 1 - tail, tail)
 
     def state(self, a: Tensor) -> Tensor:
         tail = self.weights(-a.abs())
@@ -118,7 +125,7 @@ class _Logistic(_Symmetric):
 
 class _Laplace(_Symmetric):
     kernel = "laplace"
-    order = 2
+    convergence = 2
     steepness = staticmethod(torch.ones_like)
 
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -167,7 +174,7 @@ class _Normal(_Symmetric):
 class Sparse(Gate):
     """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight."""
 
-    order = 2
+    convergence = 2
     reach = 1.0
     steps = (14, 18)
 
@@ -215,7 +222,7 @@ class UserGate(Gate):
 
     far = still = 1e18
     steps = (40, 70)
-    order = 2
+    convergence = 2
 
     def __init__(
         self,

@@ -104,7 +104,7 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     rounding = 4 * eps
     relative = gate.reach < math.inf  # e > 0 then, of the size of the weights: steps are measured by it
     # After a step that is close, the next is exact: unless scores cross a corner of F in it.
-    close = rounding if relative else 0.1 * eps ** (1 / gate.order)
+    close = rounding if relative else 0.1 * eps ** (1 / gate.convergence)
 
     # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
     e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
@@ -135,7 +135,7 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
         unit = e.abs() if relative else torch.ones_like(e)
         proposal = e - step
         inside = (proposal > low) & (proposal < high)
-        if gate.order == 2:  # steps must shrink: between two pieces of F they may go to and fro
+        if gate.convergence == 2:  # steps must shrink: between two pieces of F they may go to and fro
             shrinks = step.abs() <= torch.maximum(last_step / 2, close * unit)
             # Those of a piecewise F are exact in a piece: one way they may be as long as before.
             inside = inside & (shrinks | (step.sign() * way > 0) if relative else shrinks)

@@ -36,6 +36,8 @@ def cdf_topk(
 
     .. math:: y_i = F\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
+    Units: the temperature is divided into the scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to

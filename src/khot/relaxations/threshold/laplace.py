@@ -39,6 +39,8 @@ def laplace_topk(
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
+    Units: the temperature is divided into the scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to

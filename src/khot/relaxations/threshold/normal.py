@@ -38,6 +38,8 @@ def normal_topk(
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times.
 
+    Units: the temperature is divided into the scores; it is a standard deviation.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to

@@ -41,6 +41,8 @@ def sigmoid_topk(
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times,
     in reverse and forward mode.
 
+    Units: the temperature is divided into the scores.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected (more than k of
             them share k equally).

@@ -44,6 +44,9 @@ def sparse_topk(
     Scores below the threshold get weight 0, those τ or more above it weight 1, both with gradient 0.
     Differentiable almost everywhere in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
+    Units: the temperature is divided into the scores: with ``norm=2`` weights rise from 0 to 1 over a
+    width of τ.
+
     Args:
         scores: any floating shape. −inf means excluded, +inf surely selected.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to

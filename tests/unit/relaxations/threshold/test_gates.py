@@ -1,4 +1,4 @@
-"""The solver's fixed number of steps suffices for every gate, on the adversarial rows of `test_threshold`."""
+"""The solver's fixed number of steps suffices for every gate, on the adversarial rows of `test_solver`."""
 
 import functools
 import math
@@ -10,8 +10,10 @@ from scipy.optimize import brentq
 from scipy.stats import cauchy
 from torch import Tensor
 
+import khot
 from khot.relaxations.threshold import _solver
-from khot.relaxations.threshold._gates import LAPLACE, NORMAL, Gate, Sparse, UserGate
+from khot.relaxations.threshold._family import gated_topk
+from khot.relaxations.threshold._gates import LAPLACE, NORMAL, Gate, Sparse, UserGate, _Symmetric
 from khot.testing import truth
 from strategies.adversarial_rows import N, problems
 
@@ -152,3 +154,32 @@ def test_a_user_gate_with_a_cdf_of_few_digits_is_right_to_those():
         x, k = x[:100], k[:100]
         y = gate.weights(arguments(gate, x, k))
         assert ((y.sum(-1, keepdim=True) - k).abs() <= 1e-12).all(), problem
+
+
+class _Algebraic(_Symmetric):
+    """F(a) = ½(1 + a/√(1 + a²)): a gate of its own with the three methods that its module names."""
+
+    def tail(self, a):
+        root = torch.sqrt(1 + a * a)
+        p = torch.where(a < 0, 0.5 / (root * (root - a)), 0.5 * (1 + a / root))
+        return p, 0.5 / root**3, -1.5 * a / root**5
+
+    def quantile(self, p, q):
+        return (p - q) / (2 * torch.sqrt(p * q))
+
+    def slope(self, state):
+        size = state.abs()
+        return 4 * (size * (1 - size)) ** 1.5
+
+
+def test_a_symmetric_gate_is_three_methods():
+    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    y = gated_topk("algebraic_topk", _Algebraic(), x, 3, 0.5, -1, None, True, False)
+    torch.testing.assert_close(y.sum(-1), torch.full((4,), 3.0, dtype=torch.float64))
+    expected = khot.cdf_topk(x, 3, cdf=lambda a: 0.5 * (1 + a / torch.sqrt(1 + a * a)), temperature=0.5)
+    torch.testing.assert_close(y, expected, rtol=1e-6, atol=1e-9)
+    assert torch.autograd.gradcheck(
+        lambda x: gated_topk("algebraic_topk", _Algebraic(), x, 3, 0.5, -1, None, True, False), (x,)
+    )
+    with pytest.raises(NotImplementedError, match="_Algebraic has no potential"):
+        _Algebraic().potential(y)

@@ -1,0 +1,1 @@
+"""What ``torch.compile`` costs and gives: time to compile, programs made, running time beside eager."""
