@@ -1,8 +1,10 @@
 # Every target sets up what it needs, from a fresh clone too. `make help` lists them.
 MAKEFLAGS += --no-print-directory
 python := .venv/bin/python
+pytest := OMP_NUM_THREADS=1 PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
+	-n logical --maxprocesses 4 --ignore=tests/extra
 
-.PHONY: help venv demo test test-extra test-all format bench bench-peers docs sanitize clean distclean \
+.PHONY: help venv demo test test-full test-extra test-all format bench bench-peers docs sanitize clean distclean \
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
@@ -12,7 +14,7 @@ help: ## this list
 	@echo '  PIP_ARGS="..."        passed to every pip install, e.g. "--index-url URL" or'
 	@echo '                        "--no-index --find-links FOLDER"'
 	@echo '  TORCH="torch==2.14.*" another torch than the one pinned in constraints.txt'
-	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test ("-n 0": one process)'
+	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test and test-full ("-n 0": one process)'
 	@echo '  SUITE=name            the suite that make bench and make bench-peers run (default all)'
 	@echo '  KHOT_REQUIRE_NATIVE=1 fail when the kernels cannot be compiled; KHOT_NO_NATIVE=1 do not compile'
 	@echo ''
@@ -24,15 +26,18 @@ venv: ## .venv with khot and its laboratory (editable), their tools and the comp
 demo: venv ## compare the operators on this machine, and print where the report is
 	@$(python) -m khot compare --quick
 
-test: venv ## all tests that need nothing but .venv, quick ones first (at most 10 minutes)
-	@OMP_NUM_THREADS=1 PYTHONPATH=tools $(python) -m pytest -p quick_tests_first -n logical --maxprocesses 4 \
-		--ignore=tests/extra $(PYTEST_ARGS)
+test: venv ## every property on well chosen combinations, quick ones first (at most 5 minutes)
+	@$(pytest) -m 'not full' $(PYTEST_ARGS)
+
+test-full: venv ## the costly combinations that make test leaves out
+	@$(pytest) -m full $(PYTEST_ARGS)
 
 test-extra: venv ## the tests that need more: R, a browser, several processes, Triton, peers
 	@tools/test_extra.sh
 
-test-all: ## test, then test-extra
+test-all: ## test, test-full, then test-extra
 	@$(MAKE) test
+	@$(MAKE) test-full
 	@$(MAKE) test-extra
 
 check: check-lint check-format check-types check-doctest check-imports check-tables ## all checks but the tests

@@ -362,7 +362,18 @@ def test_an_environment_without_pip_is_made_again(done: Project):
     assert (done.folder / ".venv/bin/python").read_text() == Path(done.python).read_text()
 
 
-TARGETS = ["demo", "test", "test-extra", "test-all", "check", "format", "bench", "docs", "sanitize"]
+TARGETS = "demo test test-full test-extra test-all check format bench docs sanitize".split()
+    "demo",
+    "test",
+    "test-full",
+    "test-extra",
+    "test-all",
+    "check",
+    "format",
+    "bench",
+    "docs",
+    "sanitize",
+]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -371,6 +382,15 @@ def test_every_target_sets_up_first(project: Project, target: str):
     assert result.returncode == 0, result.stderr
     own = [line for line in result.stdout.splitlines() if not line.startswith("make ")]
     assert own[0].startswith("tools/set_up_venv.sh")
+
+
+def test_all_tests_are_those_of_test_and_of_test_full(project: Project):
+    """What one leaves out the other runs, and nothing else is left out."""
+    lines = project.make("-n", "test-all").stdout.splitlines()
+    quick, full = (line for line in lines if " -m pytest " in line)
+    assert " -m 'not full'" in quick
+    assert quick.replace("'not full'", "full") == full
+    assert "tools/test_extra.sh" in lines
 
 
 def test_extra_groups_say_what_is_missing(project: Project):

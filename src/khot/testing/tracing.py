@@ -1,8 +1,11 @@
 """Checks under torch's other ways to run: compile, export, autocast."""
 
+# torch.random has no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,24 +20,62 @@ Options = Mapping[str, Any]
 
 
 def check_compile(spec: Relaxation, options: Options) -> None:
-    """``torch.compile(fullgraph=True)`` equals eager, forward and backward."""
-    if spec.stochastic:
-        return
+    """``torch.compile(fullgraph=True)`` equals eager, forward and backward; up to the code generator."""
+    _compare_compiled(spec, options, "aot_eager")
 
+
+def check_compiled_jvp(spec: Relaxation, options: Options) -> None:
+    """Forward mode can be compiled too, and equals eager's."""
+    directions = (scores(4, 10, seed=1), torch.tensor(0.3, dtype=torch.float64))
+
+    def slope(x: Tensor, temperature: Tensor) -> Tensor:
+        def weights(x: Tensor, temperature: Tensor) -> Tensor:
+            return spec.weights(x, 3, temperature=temperature, **options)
+
+        return torch.func.jvp(weights, (x, temperature), directions)[1]
+
+    inputs = _inputs()
+    compiled = _compiled(slope, "aot_eager")
+    require_close(_seeded(compiled, *inputs), _seeded(slope, *inputs), 1e-9, "compiled forward derivative")
+
+
+def check_inductor(spec: Relaxation, options: Options) -> None:
+    """The code that torch generates equals eager, forward and backward."""
+    if spec.stochastic:  # it draws from a generator of its own
+        return
+    # It cannot compile with headers in a folder whose name has a space.
+    if " " not in torch.__file__:
+        _compare_compiled(spec, options, "inductor")
+
+
+def _compare_compiled(spec: Relaxation, options: Options, backend: str) -> None:
     def cost(x: Tensor, temperature: Tensor) -> Tensor:
         return spec.weights(x, 3, temperature=temperature, **options).square().sum()
 
-    inputs = (scores(4, 10).requires_grad_(), torch.tensor(0.7, dtype=torch.float64, requires_grad=True))
-    torch.compiler.reset()  # each operator is another program, and torch counts them
-    # Inductor cannot compile with headers in a folder whose name has a space; all before it can be tested.
-    backend = "aot_eager" if " " in torch.__file__ else "inductor"
-    compiled = torch.compile(cost, fullgraph=True, backend=backend)  # pyright: ignore[reportUnknownMemberType]
-    actual, expected = compiled(*inputs), cost(*inputs)
+    inputs = tuple(leaf.requires_grad_() for leaf in _inputs())
+    compiled = _compiled(cost, backend)
+    actual, expected = _seeded(compiled, *inputs), _seeded(cost, *inputs)
     require_close(actual, expected, 1e-9, "compiled value")
     for mine, eager in zip(
         torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs), strict=True
     ):
         require_close(mine, eager, 1e-9, "compiled gradient")
+
+
+def _inputs() -> tuple[Tensor, Tensor]:
+    return scores(4, 10), torch.tensor(0.7, dtype=torch.float64)
+
+
+def _compiled(function: Callable[..., Tensor], backend: str) -> Callable[..., Tensor]:
+    torch.compiler.reset()  # each operator is another program, and torch counts them
+    return torch.compile(function, fullgraph=True, backend=backend)
+
+
+def _seeded(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """The result with torch's own randomness from a fixed seed: no generator goes into a compiled graph."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return function(*inputs)
 
 
 def check_export(spec: Relaxation, options: Options) -> None:
@@ -64,4 +105,4 @@ def check_autocast(spec: Relaxation, options: Options) -> None:
     torch.autograd.grad(y.sum(), x)
 
 
-CHECKS = [check_compile, check_export, check_autocast]
+CHECKS = [check_compile, check_compiled_jvp, check_inductor, check_export, check_autocast]
