@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from khot.relaxations import hard_topk
+from khot.relaxations import hard_topk, sigmoid_topk
 from strategies import toy_operator
 from strategies.toy_operator import toy_topk
 
@@ -253,3 +253,40 @@ def through_a_matrix_product(x, k, **kwargs):
 def reads_values(x, k, **kwargs):
     x.detach().sum().item()
     return toy_topk(x, k, **kwargs)
+
+
+# The toy reads values, which no graph can; these are of khot's own.
+
+
+@noticed_by("compile", "compiled_jvp", "inductor", "export")
+def less_when_traced(x, k, **kwargs):
+    y = sigmoid_topk(x, k, **kwargs)
+    return y * (1 - 1e-3) if torch.compiler.is_compiling() else y
+
+
+@noticed_by("compile")
+def no_temperature_gradient_when_traced(x, k, *, temperature=1.0, **kwargs):
+    constant = torch.compiler.is_compiling() and isinstance(temperature, torch.Tensor)
+    held = temperature.detach() + 0 * temperature if constant else temperature
+    return sigmoid_topk(x, k, temperature=held, **kwargs)
+
+
+@noticed_by("compile", "compiled_jvp", "export")
+def two_graphs(x, k, **kwargs):
+    y = sigmoid_topk(x, k, **kwargs)
+    return y if y.sum() > 0 else y + 1
+
+
+@torch.library.custom_op("khot_tests::copied", mutates_args=())
+def _copied(y: torch.Tensor) -> torch.Tensor:
+    return y.clone()
+
+
+@_copied.register_fake
+def _copied_shape(y):
+    return torch.empty_like(y)
+
+
+@noticed_by("export")
+def exports_a_kernel(x, k, **kwargs):
+    return _copied(sigmoid_topk(x, k, **kwargs))

@@ -362,7 +362,7 @@ def test_an_environment_without_pip_is_made_again(done: Project):
     assert (done.folder / ".venv/bin/python").read_text() == Path(done.python).read_text()
 
 
-TARGETS = "demo test test-full test-extra test-all check format bench docs sanitize".split()
+TARGETS = [
     "demo",
     "test",
     "test-full",

@@ -1,8 +1,5 @@
 """Checks under torch's other ways to run: compile, export, autocast."""
 
-# torch.random has no types.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -26,6 +23,8 @@ def check_compile(spec: Relaxation, options: Options) -> None:
 
 def check_compiled_jvp(spec: Relaxation, options: Options) -> None:
     """Forward mode can be compiled too, and equals eager's."""
+    if spec.stochastic:
+        return
     directions = (scores(4, 10, seed=1), torch.tensor(0.3, dtype=torch.float64))
 
     def slope(x: Tensor, temperature: Tensor) -> Tensor:
@@ -36,25 +35,25 @@ def check_compiled_jvp(spec: Relaxation, options: Options) -> None:
 
     inputs = _inputs()
     compiled = _compiled(slope, "aot_eager")
-    require_close(_seeded(compiled, *inputs), _seeded(slope, *inputs), 1e-9, "compiled forward derivative")
+    require_close(compiled(*inputs), slope(*inputs), 1e-9, "compiled forward derivative")
 
 
 def check_inductor(spec: Relaxation, options: Options) -> None:
     """The code that torch generates equals eager, forward and backward."""
-    if spec.stochastic:  # it draws from a generator of its own
-        return
-    # It cannot compile with headers in a folder whose name has a space.
-    if " " not in torch.__file__:
+    if " " not in torch.__file__:  # it cannot compile with headers in a folder whose name has a space
         _compare_compiled(spec, options, "inductor")
 
 
 def _compare_compiled(spec: Relaxation, options: Options, backend: str) -> None:
+    if spec.stochastic:
+        return
+
     def cost(x: Tensor, temperature: Tensor) -> Tensor:
         return spec.weights(x, 3, temperature=temperature, **options).square().sum()
 
     inputs = tuple(leaf.requires_grad_() for leaf in _inputs())
     compiled = _compiled(cost, backend)
-    actual, expected = _seeded(compiled, *inputs), _seeded(cost, *inputs)
+    actual, expected = compiled(*inputs), cost(*inputs)
     require_close(actual, expected, 1e-9, "compiled value")
     for mine, eager in zip(
         torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs), strict=True
@@ -68,14 +67,7 @@ def _inputs() -> tuple[Tensor, Tensor]:
 
 def _compiled(function: Callable[..., Tensor], backend: str) -> Callable[..., Tensor]:
     torch.compiler.reset()  # each operator is another program, and torch counts them
-    return torch.compile(function, fullgraph=True, backend=backend)
-
-
-def _seeded(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """The result with torch's own randomness from a fixed seed: no generator goes into a compiled graph."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return function(*inputs)
+    return torch.compile(function, fullgraph=True, backend=backend)  # pyright: ignore[reportUnknownMemberType]
 
 
 def check_export(spec: Relaxation, options: Options) -> None:
