@@ -6,14 +6,14 @@
 namespace khot {
 
 // The gates of the threshold family that have kernels; the numbers are those of khot.kernels.cpu.
-enum class GateKind { logistic = 0, laplace = 1, sparse = 2 };
+enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3 };
 
 // See gate_jacobian.cpp. real: float, double.
 template <typename real>
 void gate_jacobian(GateKind gate, const real* state, const real* grad, const real* temperature,
                    int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n, int threads);
 
-// A forward kernel of the family: see sigmoid_topk.cpp and threshold_topk.cpp. mask and state may be null. False when
+// A forward kernel of the family: see sigmoid_topk.cpp, threshold_topk.cpp and normal_topk.cpp. mask and state may be null. False when
 // there was not enough memory.
 template <typename real>
 using GatedTopK = bool(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
@@ -28,6 +28,10 @@ bool laplace_topk(const real* x, const unsigned char* mask, const double* k, int
                   int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
 template <typename real>
 bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
+                 int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
+
+template <typename real>
+bool normal_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
 
 // See hard_topk.cpp. k has one element for each row, or one for all if k_stride is 0; mask may be null.

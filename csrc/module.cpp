@@ -57,6 +57,7 @@ PyMethodDef methods[] = {
     KHOT_BOTH(sigmoid_topk),
     KHOT_BOTH(laplace_topk),
     KHOT_BOTH(sparse_topk),
+    KHOT_BOTH(normal_topk),
     KHOT_BOTH(hard_topk),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(argsort),

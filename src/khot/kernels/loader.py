@@ -39,6 +39,8 @@ class Native(Protocol):
     laplace_topk_f64: Callable[..., None]
     sparse_topk_f32: Callable[..., None]
     sparse_topk_f64: Callable[..., None]
+    normal_topk_f32: Callable[..., None]
+    normal_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
     topk_entries_f32: Callable[..., None]

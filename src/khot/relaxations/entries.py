@@ -162,7 +162,7 @@ def _by_kernel(
 
 
 class _NativeEntries(torch.autograd.Function):
-    """(x, temperature, mask, k, hard, by_position) → (indices, weights, values), by the kernel, in eager mode.
+    """(x, temperature, mask, k, hard, by_position) → (indices, weights, values), by the kernel, eager.
 
     What the weights' gradient needs of a whole row is computed again from x in the backward pass.
     """

@@ -146,10 +146,7 @@ def test_every_method_gives_its_own_weights(method):
     torch.manual_seed(3)
     found = khot.topk_entries(scores, 3, method)
     assert torch.equal(found.weights, dense.gather(-1, found.indices))
-    if get(method).stochastic:
-        ranked = dense
-    else:
-        ranked = scores
+    ranked = dense if get(method).stochastic else scores
     assert torch.equal(found.indices, ranked.sort(dim=-1, descending=True, stable=True).indices[:, :3])
 
 
