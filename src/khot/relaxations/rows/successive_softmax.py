@@ -140,8 +140,8 @@ def _draws(z: Tensor, allowed: Tensor, tau: Tensor, count: int) -> Iterator[Tens
 def _left_over(alpha: Tensor, p: Tensor, by_score: Tensor) -> Tensor:
     """α + log(1 − p)/τ, with its digits also where p is nearly 1; −inf where α is.
 
-    At the largest entry log(1 − p) = o − log(eᵒ + e^α) with o the logsumexp of the others, and α + log(1 − p) is
-    o − log(1 + e^{o − α}): written so, a score far above the others does not cost them their digits.
+    At the largest entry log(1 − p) = o − log(eᵒ + e^α) with o the logsumexp of the others, and α + log(1 − p)
+    is o − log(1 + e^{o − α}): written so, a score far above the others does not cost them their digits.
     """
     largest = alpha.detach().argmax(-1, keepdim=True)
     others = alpha.scatter(-1, largest, -math.inf)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import khot
 from khot import sparse_topk, successive_softmax_topk, topk
 from khot.relaxations.rows.successive_softmax import successive_softmax_matrix
 from strategies.random_scores import scores
