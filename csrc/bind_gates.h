@@ -13,7 +13,7 @@ namespace {
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 9);
-    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 2));
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 3));
     const real* state = arguments.address<const real>();
     const real* grad = arguments.address<const real>();
     real number;
@@ -79,6 +79,11 @@ PyObject* laplace_topk(const char* name, PyObject* const* values, Py_ssize_t cou
 template <typename real>
 PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
     return gated_topk<real>(khot::sparse_topk<real>, name, values, count);
+}
+
+template <typename real>
+PyObject* normal_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(khot::normal_topk<real>, name, values, count);
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 //
 // The Jacobian is symmetric, so this serves backward and forward mode alike. w is a function of a saved state. For
 // the logistic and the Laplace gate that is the residual r, the signed distance of y to the nearer of 0 and 1,
-// because |r|(1 − |r|) and |r| keep their digits where 1 − y has lost them all; for the sparse gate it is y.
+// because |r|(1 − |r|) and |r| keep their digits where 1 − y has lost them all; for the sparse gate it is y, and for the normal
+// gate its argument.
 //
 // An entry with w = 0 adds nothing to the sums and gets exactly 0, whatever its g: the gradient at a
 // masked entry may be inf or NaN, and must not spoil its row. A row with Σ w = 0 has m = 0.
@@ -31,7 +32,7 @@ struct GateJacobianTable {
 
 template <typename real>
 struct GateJacobianTables {
-    GateJacobianTable<real> of[3];  // by GateKind
+    GateJacobianTable<real> of[4];  // by GateKind
 };
 
 inline double weighted_mean(double sum_w, double sum_wg) { return sum_w == 0 ? 0 : sum_wg / sum_w; }

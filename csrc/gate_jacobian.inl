@@ -7,9 +7,13 @@ KHOT_INLINE vec slope_of(GateKind gate, vec state) {
     if (gate == GateKind::sparse) {
         return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
     }
+    if (gate == GateKind::normal) return exponential(state * state * real(-0.5)) * real(0.3989422804014327);
     const vec distance = state < 0 ? -state : state;
     return gate == GateKind::laplace ? distance : distance * (1 - distance);
 }
+
+// A state without slope.
+KHOT_INLINE real still(GateKind gate) { return gate == GateKind::normal ? real(1e18) : real(0); }
 
 struct LaneSums {
     vec w, wg;
@@ -29,7 +33,7 @@ KHOT_INLINE LaneSums sums_of(GateKind gate, const real* state, const real* grad,
         add(load(state + i + LANES), load(grad + i + LANES), s[1]);
     }
     for (; i + LANES <= n; i += LANES) add(load(state + i), load(grad + i), s[0]);
-    if (i < n) add(load_tail(state + i, n - i, 0), load_tail(grad + i, n - i, 0), s[0]);
+    if (i < n) add(load_tail(state + i, n - i, still(gate)), load_tail(grad + i, n - i, 0), s[0]);
     return {s[0].w + s[1].w, s[0].wg + s[1].wg};
 }
 
@@ -52,7 +56,7 @@ KHOT_INLINE void write(GateKind gate, const real* state, const real* grad, real 
     };
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) store(out + i, product(load(state + i), load(grad + i)));
-    if (i < n) store_tail(out + i, product(load_tail(state + i, n - i, 0), load_tail(grad + i, n - i, 0)), n - i);
+    if (i < n) store_tail(out + i, product(load_tail(state + i, n - i, still(gate)), load_tail(grad + i, n - i, 0)), n - i);
 }
 
 KHOT_INLINE real mean_of(GateKind gate, const real* state, const real* grad, int64_t n) {
@@ -111,10 +115,12 @@ KHOT_INLINE void rows(GateKind gate, const real* state, const real* grad, const 
 KHOT_GATE(logistic)
 KHOT_GATE(laplace)
 KHOT_GATE(sparse)
+KHOT_GATE(normal)
 #undef KHOT_GATE
 
 static const GateJacobianTables<real> gate_jacobian_tables = {{
     {logistic_rows, logistic_sums, logistic_write},
     {laplace_rows, laplace_sums, laplace_write},
     {sparse_rows, sparse_sums, sparse_write},
+    {normal_rows, normal_sums, normal_write},
 }};

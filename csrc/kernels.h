@@ -6,14 +6,14 @@
 namespace khot {
 
 // The gates of the threshold family that have kernels; the numbers are those of khot.kernels.cpu.
-enum class GateKind { logistic = 0, laplace = 1, sparse = 2 };
+enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3 };
 
 // See gate_jacobian.cpp. real: float, double.
 template <typename real>
 void gate_jacobian(GateKind gate, const real* state, const real* grad, const real* temperature,
                    int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n, int threads);
 
-// A forward kernel of the family: see sigmoid_topk.cpp and threshold_topk.cpp. mask and state may be null. False when
+// A forward kernel of the family: see sigmoid_topk.cpp, threshold_topk.cpp and normal_topk.cpp. mask and state may be null. False when
 // there was not enough memory.
 template <typename real>
 using GatedTopK = bool(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
@@ -30,11 +30,21 @@ template <typename real>
 bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
 
+template <typename real>
+bool normal_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
+                 int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
+
 // See hard_topk.cpp. k has one element for each row, or one for all if k_stride is 0; mask may be null.
 // False when there was not enough memory.
 template <typename real>
 bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64_t k_stride, real* out,
                int64_t rows, int64_t n, int threads);
+
+// See topk_entries.cpp. k <= n, n is below 2^32; the outputs have k for each row. mask may be null, and so may temperature:
+// then the weights are ones. False when there was not enough memory.
+template <typename real>
+bool topk_entries(const real* x, const unsigned char* mask, int64_t k, const real* temperature, int64_t temperature_stride,
+                  bool by_position, int64_t* indices, real* weights, real* values, int64_t rows, int64_t n, int threads);
 
 // See isotonic.cpp. A stride is 0 where all rows have the same s or w. False when there was not enough memory.
 enum class Projection { l2 = 0, kl = 1, log_kl = 2 };

@@ -15,7 +15,7 @@ namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 6;
+constexpr int ABI = 7;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
@@ -57,7 +57,9 @@ PyMethodDef methods[] = {
     KHOT_BOTH(sigmoid_topk),
     KHOT_BOTH(laplace_topk),
     KHOT_BOTH(sparse_topk),
+    KHOT_BOTH(normal_topk),
     KHOT_BOTH(hard_topk),
+    KHOT_BOTH(topk_entries),
     KHOT_BOTH(argsort),
     KHOT_BOTH(isotonic),
     KHOT_BOTH(block_sums),

@@ -24,7 +24,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 6
+ABI = 7
 
 
 class Native(Protocol):
@@ -39,8 +39,12 @@ class Native(Protocol):
     laplace_topk_f64: Callable[..., None]
     sparse_topk_f32: Callable[..., None]
     sparse_topk_f64: Callable[..., None]
+    normal_topk_f32: Callable[..., None]
+    normal_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
+    topk_entries_f32: Callable[..., None]
+    topk_entries_f64: Callable[..., None]
     argsort_f32: Callable[..., None]
     argsort_f64: Callable[..., None]
     isotonic_f32: Callable[..., None]

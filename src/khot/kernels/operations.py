@@ -29,13 +29,14 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "taken",
+    "topk_entries",
 ]
 
 _torch_library = cast("Any", torch.library)  # its functions have no types
 library: Any = _torch_library.Library("khot", "DEF")
 _DTYPES = (torch.float32, torch.float64)
 
-Result = Literal["like", "row", "indices"]
+Result = Literal["like", "row", "indices", "places", "indices of places"]
 
 
 def taken(*tensors: Tensor) -> bool:
@@ -63,19 +64,21 @@ def _library_is_there() -> bool:
 
 
 def _operation(
-    schema: str, kernel: Callable[..., Any], *, rows: list[int], results: list[Result]
+    schema: str, kernel: Callable[..., Any], *, rows: list[int], results: list[Result], k: int | None = None
 ) -> Callable[..., Any]:
     """Register an operation.
 
     ``rows`` says which of its arguments are tensors (…, n) or (…, 1); the first of them is what ``results``
-    are ``"like"``, hold one value a ``"row"`` of, or ``"indices"`` into. All are contiguous.
+    are ``"like"``, hold one value a ``"row"`` of, or ``"indices"`` into; argument number ``k`` says how many
+    ``"places"`` a result has in the place of n. All are contiguous.
     """
     name = schema.partition("(")[0]
     library.define(schema)
     library.impl(name, kernel, "CPU")
 
     def fake(*arguments: Any) -> Any:
-        made = [_empty(result, arguments[rows[0]]) for result in results]
+        places = 1 if k is None else arguments[k]
+        made = [_empty(result, arguments[rows[0]], places) for result in results]
         return made[0] if len(made) == 1 else tuple(made)
 
     _torch_library.register_fake(f"khot::{name}", fake, lib=library)
@@ -102,10 +105,9 @@ def _in_front(tensor: Tensor, dim: int | None, rank: int, size: int) -> Tensor:
     return tensor.reshape(size, *[1] * (rank + 1 - tensor.dim()), *tensor.shape[1:])
 
 
-def _empty(result: Result, x: Tensor) -> Tensor:
-    if result == "row":
-        return x.new_empty((*x.shape[:-1], 1))
-    return x.new_empty(x.shape, dtype=torch.int64 if result == "indices" else x.dtype)
+def _empty(result: Result, x: Tensor, places: int) -> Tensor:
+    shape = x.shape if result in ("like", "indices") else (*x.shape[:-1], places)
+    return x.new_empty(shape, dtype=torch.int64 if result.startswith("indices") else x.dtype)
 
 
 def _gated(
@@ -139,6 +141,16 @@ hard_topk = _operation(
     results=["like"],
 )
 """Ones at the k largest."""
+
+topk_entries = _operation(
+    "topk_entries(Tensor x, SymInt k, Tensor? temperature, Tensor? mask, bool by_position)"
+    " -> (Tensor, Tensor, Tensor)",
+    cpu.topk_entries,
+    rows=[0, 2, 3],
+    results=["indices of places", "places", "places"],
+    k=1,
+)
+"""Indices, weights and values of the k largest."""
 
 argsort = _operation(
     "argsort(Tensor x, bool descending) -> (Tensor, Tensor)",

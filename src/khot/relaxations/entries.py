@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
+from khot.kernels import cpu, operations
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.kernels.sorting import TOO_LONG
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    check_count,
+    check_mask,
+    check_temperature,
+    compute_dtype,
+    directed,
+    per_row,
+    position,
+    within_range,
+)
+from khot.relaxations._linearised import must_linearise
 from khot.relaxations.facade import checked_options, topk
-from khot.relaxations.hard import Order, check_order, ranked_indices
+from khot.relaxations.hard import Order, check_order, padded, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
+from khot.relaxations.threshold._family import weights_gradient
+from khot.relaxations.threshold._gates import LOGISTIC
 
 __all__ = ["Entries", "topk_entries"]
 
@@ -80,18 +98,139 @@ def topk_entries(
     check_order(name, order)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last, at_most=at_most)
-    towards = directed(scores, largest)
-    rows = allowed_scores(name, towards, mask).movedim(last, -1)
-    n = rows.shape[-1]
-    dense = topk(rows, min(k, n), spec, temperature=temperature, **options)
-    ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
-    indices, exists = ranked_indices(ranked, k, order)
-    weights = torch.where(exists, _gather(dense, indices), 0)
-    if hard:
-        weights = straight_through(weights, exists.to(weights.dtype))
-    values = torch.where(exists, _gather(scores.movedim(last, -1), indices), 0)
-    return Entries(indices.movedim(-1, last), weights.movedim(-1, last), values.movedim(-1, last))
+    entries = None
+    if spec.name == "sigmoid":
+        entries = _by_kernel(name, scores, k, temperature, hard, order, last, mask, largest)
+    if entries is None:
+        rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+        dense = topk(rows, min(k, rows.shape[-1]), spec, temperature=temperature, **options)
+        ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
+        indices, exists = ranked_indices(ranked, k, order)
+        weights = torch.where(exists, _gather(dense, indices), 0)
+        if hard:
+            weights = straight_through(weights, exists.to(weights.dtype))
+        values = torch.where(exists, _gather(scores.movedim(last, -1), indices), 0)
+        entries = Entries(indices, weights, values)
+    return Entries(*(places.movedim(-1, last) for places in entries))
 
 
 def _gather(rows: Tensor, indices: Tensor) -> Tensor:
     return rows.gather(-1, indices) if rows.shape[-1] else rows.new_zeros(indices.shape)
+
+
+def _by_kernel(
+    name: str,
+    scores: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    hard: bool,
+    order: Order,
+    last: int,
+    mask: Tensor | None,
+    largest: bool,
+) -> Entries | None:
+    """The entries by sigmoid top-k, without a dense row, or None where the kernel cannot be called."""
+    tensors = [t for t in (scores, temperature, mask) if isinstance(t, Tensor)]
+    compiled = operations.taken()
+    n = scores.shape[last]
+    if min(k, n) == 0 or n >= TOO_LONG or must_linearise():
+        return None
+    if not (all(t.is_cpu for t in tensors) if compiled else is_plain(*tensors) and native() is not None):
+        return None
+    check_temperature(name, temperature)
+    dtype = compute_dtype(scores)
+    temperature = within_range(temperature, dtype)
+    if isinstance(temperature, Tensor):
+        temperature = per_row(name, "temperature", scores, temperature, last)
+    elif compiled:
+        temperature = operations.as_tensor(temperature, dtype)
+    if mask is not None:
+        check_mask(name, scores, mask)
+        mask = mask.expand(scores.shape).movedim(last, -1)
+    rows = directed(scores, largest).movedim(last, -1).to(dtype)
+    few, by_position = min(k, n), order == "position"
+    if compiled or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
+        function = _CompiledEntries if compiled else _NativeEntries
+        settings = (rows, temperature, mask, few, hard, by_position)
+        found = cast("tuple[Tensor, Tensor, Tensor]", function.apply(*settings))  # pyright: ignore[reportUnknownMemberType]
+    else:
+        found = cpu.topk_entries(rows, few, None if hard else temperature, mask, by_position)
+    indices, weights, values = found
+    if not largest:
+        values = 0 - values  # no −0 where a place is missing
+    return Entries(*(padded(t, k) for t in (indices, weights.to(scores.dtype), values.to(scores.dtype))))
+
+
+class _NativeEntries(torch.autograd.Function):
+    """(x, temperature, mask, k, hard, by_position) → (indices, weights, values), by the kernel, eager.
+
+    What the weights' gradient needs of a whole row is computed again from x in the backward pass.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        temperature: Tensor | float,
+        mask: Tensor | None,
+        k: int,
+        hard: bool,
+        by_position: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        found = cpu.topk_entries(x, k, None if hard else temperature, mask, by_position)
+        _keep(ctx, x, temperature, mask, found[0])
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, *grads)
+
+
+class _CompiledEntries(torch.autograd.Function):
+    """The same in a compiled graph."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor, temperature: Tensor, mask: Tensor | None, k: int, hard: bool, by_position: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return operations.topk_entries(x, k, None if hard else temperature, mask, by_position)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        x, temperature, mask, *_ = inputs
+        _keep(ctx, x, temperature, mask, output[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, *grads)
+
+
+def _keep(ctx: Any, x: Tensor, temperature: Tensor | float, mask: Tensor | None, indices: Tensor) -> None:
+    ctx.mark_non_differentiable(indices)
+    ctx.set_materialize_grads(False)
+    learned = temperature if isinstance(temperature, Tensor) else None
+    ctx.temperature = None if isinstance(temperature, Tensor) else temperature
+    ctx.save_for_backward(x, learned, mask, indices)
+
+
+def _gradients(
+    ctx: Any, _: Tensor | None, by_weights: Tensor | None, by_values: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Gradients in x and the temperature, from those in the weights and in the values."""
+    x, learned, mask, indices = ctx.saved_tensors
+    temperature = ctx.temperature if learned is None else learned
+    grad_x = grad_temperature = None
+    if by_weights is not None:
+        dense = torch.zeros_like(x).scatter(-1, indices, by_weights)
+        grad_x, grad_temperature = weights_gradient(
+            LOGISTIC, x, indices.shape[-1], temperature, mask, dense, ctx.needs_input_grad[1]
+        )
+    if by_values is not None:
+        exists = x.gather(-1, indices) != -math.inf
+        if mask is not None:
+            exists = exists & mask.gather(-1, indices)
+        spread = torch.zeros_like(x).scatter(-1, indices, torch.where(exists, by_values, 0))
+        grad_x = spread if grad_x is None else grad_x + spread
+    return grad_x, grad_temperature, None, None, None, None

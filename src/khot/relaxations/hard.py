@@ -18,7 +18,7 @@ from torch import Tensor
 from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
-from khot.kernels.sorting import argsort
+from khot.kernels.sorting import TOO_LONG, argsort
 from khot.relaxations._arguments import (
     Number,
     allowed_scores,
@@ -31,7 +31,7 @@ from khot.relaxations._arguments import (
     position,
 )
 
-__all__ = ["Order", "check_order", "gathered", "hard_topk", "ranked_indices"]
+__all__ = ["Order", "check_order", "gathered", "hard_topk", "padded", "ranked_indices"]
 
 Order = Literal["score", "position"]
 
@@ -84,27 +84,22 @@ def ranked_indices(rows: Tensor, k: int, order: Order = "score") -> tuple[Tensor
     By ``"position"`` the same indices come in their own order, those that exist first.
     """
     rows, n = rows.detach(), rows.shape[-1]
-    indices = _few(rows, k)
-    if indices is None:
-        indices = argsort(rows, descending=True)[1][..., :k]
-    indices = torch.nn.functional.pad(indices, (0, k - indices.shape[-1]))
+    wide, few = rows.to(compute_dtype(rows)), min(k, n)
+    by_position = order == "position"
+    if few > 0 and n < TOO_LONG and (cpu.usable(wide) or operations.taken(wide)):
+        entries = operations.topk_entries if operations.taken(wide) else cpu.topk_entries
+        indices = entries(wide, few, None, None, by_position)[0]
+        return padded(indices, k), padded(rows.gather(-1, indices) != -math.inf, k)
+    indices = padded(argsort(rows, descending=True)[1][..., :few], k)
     exists = torch.arange(k, device=rows.device) < (rows != -math.inf).sum(-1, keepdim=True)
-    if order == "position":
+    if by_position:
         indices = indices.gather(-1, torch.where(exists, indices, n).argsort(-1))
     return indices, exists
 
 
-def _few(rows: Tensor, k: int) -> Tensor | None:
-    """The same without a sort of whole rows: of few among many, the mark is cheap; None where it is not."""
-    n = rows.shape[-1]
-    if not is_plain(rows) or native() is None or not 0 < 4 * k <= n or rows.numel() == 0:
-        return None
-    marked = hard_topk(rows, k).reshape(-1).nonzero().squeeze(-1)
-    if marked.numel() != k * (rows.numel() // n):  # somewhere fewer than k are allowed
-        return None
-    indices = (marked % n).reshape(*rows.shape[:-1], k)
-    best_first = rows.gather(-1, indices).sort(dim=-1, descending=True, stable=True).indices
-    return indices.gather(-1, best_first)
+def padded(places: Tensor, k: int) -> Tensor:
+    """Places (…, at most k) and more behind them, 0 or False."""
+    return torch.nn.functional.pad(places, (0, k - places.shape[-1])) if places.shape[-1] < k else places
 
 
 def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The gate Jacobian kernel against float64 arithmetic."""
 
+import math
 import multiprocessing
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -215,7 +216,7 @@ def test_concurrent_python_threads():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("gate", ["laplace", "sparse"])
+@pytest.mark.parametrize("gate", ["laplace", "sparse", "normal"])
 @pytest.mark.parametrize("shape", [(7, 3), (5, 33), (2, 700)])
 def test_other_gates_against_the_dense_jacobian(gate, shape, dtype):
     state, grad, temperature = problem(shape, dtype)
@@ -224,7 +225,11 @@ def test_other_gates_against_the_dense_jacobian(gate, shape, dtype):
     out, mean = cpu.gate_jacobian(state, grad, temperature, gate)
     for r in range(shape[0]):
         y, g = state[r].double(), grad[r].double()
-        w = y.abs() if gate == "laplace" else ((y > 0) & (y < 1)).double()
+        w = {
+            "laplace": y.abs(),
+            "sparse": ((y > 0) & (y < 1)).double(),
+            "normal": torch.exp(-y.square() / 2) / math.sqrt(2 * math.pi),
+        }[gate]
         jacobian = torch.diag(w) - torch.outer(w, w) / w.sum()
         allowed = 64 * torch.finfo(dtype).eps * w * (g.abs() + g.abs().max()) / temperature[r].double()
         assert ((out[r].double() - jacobian @ g / temperature[r].double()).abs() <= allowed).all()

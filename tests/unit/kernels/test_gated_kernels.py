@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtri
 
 from khot.kernels import cpu, loader
 from khot.testing import truth as slow
@@ -25,12 +26,23 @@ def gaussian(shape, dtype, seed=0, scale=1.0):
     return (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(dtype)
 
 
-@pytest.fixture(params=["logistic", "laplace", "sparse"])
+@pytest.fixture(params=["logistic", "laplace", "sparse", "normal"])
 def gate(request):
     return request.param
 
 
-TRUTHS = {"logistic": slow.sigmoid, "laplace": slow.laplace, "sparse": slow.sparse}
+TRUTHS = {"logistic": slow.sigmoid, "laplace": slow.laplace, "sparse": slow.sparse, "normal": slow.normal}
+
+
+def assert_normal(mine, state, right, other, eps, tiny):
+    """The state is the argument a of Φ, with some ulp of its own; the weight has Φ's and φ(a) times these."""
+    a = np.where(right < 0.5, ndtri(right), -ndtri(other))
+    known = np.minimum(right, other) > tiny
+    rounding = 8 * eps * (np.abs(a) + 2)
+    assert np.all((np.abs(state - a) <= rounding)[known])
+    density = np.exp(-(a**2) / 2)
+    assert np.all((np.abs(mine - right) <= 8 * eps * right + density * rounding)[known])
+    assert np.all((np.abs(mine - right) <= 4 * eps + tiny)[~known])
 
 
 @functools.cache
@@ -64,6 +76,9 @@ def assert_true(gate, y, state, x, k, temperature=1.0):
             assert torch.equal(saved.double(), torch.from_numpy(mine))
             continue
         other = truth(gate, -scores, n - budget, tau)  # 1 − y*, by symmetry
+        if gate == "normal":
+            assert_normal(mine, saved.double().numpy(), right, other, eps, tiny)
+            continue
         with np.errstate(divide="ignore"):
             spread = np.minimum(np.abs(np.log(right) - np.log(other)), 1e4) + math.log(n) + 2
         nearer, signed = np.minimum(right, other), np.where(right > 0.5, -other, right)
@@ -192,7 +207,9 @@ def test_known_answers_at_the_edges(gate, row, k, expected, dtype):
     assert ((y == 0) == (right == 0)).all()
     assert ((y == 1) == (right == 1)).all()
     settled = not 0 < k < sum(score > -INF for score in row) or row.count(INF) >= k
-    if settled:
+    if gate == "normal":
+        assert (residual.abs() > 40)[settled | (y == 0) | (y == 1)].all()
+    elif settled:
         assert not residual.any()
     elif gate == "sparse":
         assert torch.equal(residual, y)
@@ -299,5 +316,7 @@ def test_a_million_in_float32(gate, k):
     exact, exact_state = cpu.gated_topk(gate, x.double(), k, 1.0, state=True)  # itself tested above
     slope = 1 if gate == "sparse" else 20 * torch.minimum(exact, 1 - exact)
     assert ((y - exact).abs() <= 4 * torch.finfo(torch.float32).eps * (exact + slope)).all()
-    if gate != "sparse":
+    if gate == "normal":
+        assert ((state - exact_state).abs() <= 1e-6 * (1 + exact_state.abs())).all()
+    elif gate != "sparse":
         assert ((state - exact_state).abs() <= 1e-5 * exact_state.abs()).all()

@@ -6,6 +6,7 @@ first.
 """
 
 from khot.kernels.cpu.draws import pivotal, subsets, systematic
+from khot.kernels.cpu.entries import topk_entries
 from khot.kernels.cpu.gates import GateKind, gate_jacobian, gated_topk
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
@@ -25,5 +26,6 @@ __all__ = [
     "soft_rank_jacobian",
     "subsets",
     "systematic",
+    "topk_entries",
     "usable",
 ]

@@ -13,8 +13,8 @@ from khot.kernels.loader import Native
 
 __all__ = ["GateKind", "gate_jacobian", "gated_topk"]
 
-GateKind = Literal["logistic", "laplace", "sparse"]
-_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2}  # as in csrc/kernels.h
+GateKind = Literal["logistic", "laplace", "sparse", "normal"]
+_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}  # as in csrc/kernels.h
 
 
 def gated_topk(
@@ -35,7 +35,8 @@ def gated_topk(
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
         state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
-            0 and 1; for the sparse gate the weights again; 0 where no score can move the weight.
+            0 and 1; for the sparse gate the weights again; for the normal gate its argument. Where no score can
+            move the weight it is one without slope.
 
     Returns:
         y of the shape of x, and the state or None; contiguous, without a graph.
@@ -72,6 +73,8 @@ def _gated_kernel(library: Native, gate: GateKind, single: bool) -> Callable[...
         return library.sigmoid_topk_f32 if single else library.sigmoid_topk_f64
     if gate == "laplace":
         return library.laplace_topk_f32 if single else library.laplace_topk_f64
+    if gate == "normal":
+        return library.normal_topk_f32 if single else library.normal_topk_f64
     return library.sparse_topk_f32 if single else library.sparse_topk_f64
 
 
@@ -82,8 +85,8 @@ def gate_jacobian(
 
     .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j}
 
-    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, and for the sparse gate 1
-    where 0 < r < 1 and 0 elsewhere.
+    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, for the sparse gate 1
+    where 0 < r < 1 and 0 elsewhere, and for the normal gate φ(r).
 
     An entry with w = 0 takes no part in m and gets exactly 0, even where g is not finite; a row with no
     weight at all has m = 0.

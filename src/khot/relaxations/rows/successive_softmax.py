@@ -134,18 +134,25 @@ def _draws(z: Tensor, allowed: Tensor, tau: Tensor, count: int) -> Iterator[Tens
         draw = torch.softmax(alpha, -1)
         yield draw
         if left:
-            z = (z + _log_rest(alpha, draw) * by_score).clamp_min(lowest)
+            z = _left_over(alpha, draw, by_score).clamp_min(lowest)
 
 
-def _log_rest(alpha: Tensor, p: Tensor) -> Tensor:
-    """log(1 − p), with its digits also where p is nearly 1; 0 where alpha is −inf."""
+def _left_over(alpha: Tensor, p: Tensor, by_score: Tensor) -> Tensor:
+    """α + log(1 − p)/τ, with its digits also where p is nearly 1; −inf where α is.
+
+    At the largest entry log(1 − p) = o − log(eᵒ + e^α) with o the logsumexp of the others, and α + log(1 − p)
+    is o − log(1 + e^{o − α}): written so, a score far above the others does not cost them their digits.
+    """
     largest = alpha.detach().argmax(-1, keepdim=True)
     others = alpha.scatter(-1, largest, -math.inf)
     alone = others.detach().amax(-1, keepdim=True) == -math.inf  # one entry: it is drawn again and again
     of_others = torch.where(alone, 0, others).logsumexp(-1, keepdim=True)
-    at_largest = torch.where(alone, 0, of_others - alpha.logsumexp(-1, keepdim=True))
-    elsewhere = torch.log1p(-p.scatter(-1, largest, 0))
-    return elsewhere.scatter(-1, largest, at_largest)
+    top = alpha.gather(-1, largest)
+    rest = of_others - torch.logaddexp(of_others - top, torch.zeros_like(top))
+    at_largest = torch.where(alone, top, top * (1 - by_score) + rest * by_score)
+    finite = alpha != -math.inf
+    elsewhere = torch.where(finite, alpha, 0) + torch.log1p(-p.scatter(-1, largest, 0)) * by_score
+    return torch.where(finite, elsewhere, 0).scatter(-1, largest, at_largest)
 
 
 SPEC = register(

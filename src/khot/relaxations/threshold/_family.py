@@ -44,7 +44,7 @@ from khot.relaxations.threshold._budget_shares import budget_shares
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._solver import solve
 
-__all__ = ["gated_topk"]
+__all__ = ["gated_topk", "weights_gradient"]
 
 
 def gated_topk(
@@ -72,6 +72,32 @@ def gated_topk(
             weights = cast("tuple[Tensor, Tensor]", function.apply(*rows, gate))[0]  # pyright: ignore[reportUnknownMemberType]
         y = weights.movedim(-1, dim)
     return straight_through(y, hard_topk(scores, k, dim=dim, mask=mask)) if hard else y
+
+
+def weights_gradient(
+    gate: Gate,
+    x: Tensor,
+    k: float,
+    temperature: Tensor | float,
+    mask: Tensor | None,
+    grad: Tensor,
+    learns_temperature: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients in x and in the temperature, for one (…, n) in the weights, which are computed again.
+
+    For what has kept no dense row, by the kernels: ``x`` is float32 or float64. It is differentiable itself.
+    """
+    if torch.compiler.is_compiling():
+        budget, t_rows = (operations.as_tensor(value, x.dtype) for value in (k, temperature))
+        state = operations.gated_topk(gate.kernel, x, budget, t_rows, mask)[1]
+    else:
+        state = cast("tuple[Tensor, Tensor]", _NativeGated.apply(x, k, temperature, mask, gate))[1]  # pyright: ignore[reportUnknownMemberType]
+    product = _backward_product(gate, state, (grad, None), temperature)
+    assert product is not None
+    if not learns_temperature:
+        return product[0], None
+    scores = _centred_scores(x, gate.slope(state), temperature)
+    return product[0], -(scores * product[0]).sum(-1, keepdim=True)
 
 
 def _native(

@@ -147,6 +147,10 @@ class _Laplace(_Symmetric):
 
 
 class _Normal(_Symmetric):
+    """Its state is a itself: of a residual, the slope would be the density at a quantile."""
+
+    kernel = "normal"
+    still = 1e18
     steepness = staticmethod(torch.Tensor.clone)
 
     def log_hazard(self, a: Tensor) -> Tensor:
@@ -162,13 +166,21 @@ class _Normal(_Symmetric):
     def weights(self, a: Tensor) -> Tensor:
         return ndtr(a)
 
+    def state(self, a: Tensor) -> Tensor:
+        return a
+
     def slope(self, state: Tensor) -> Tensor:
-        size = state.abs()
-        none = size == 0  # the quantile is infinite, and would spoil a second derivative
-        return torch.where(none, 0, _normal_density(ndtri(torch.where(none, 0.5, size))))
+        moves = state.abs() < self.still
+        return torch.where(moves, _normal_density(torch.where(moves, state, 0)), 0)
+
+    def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
+        del slope
+        return torch.ones_like(state)
 
     def potential(self, y: Tensor) -> Tensor:
-        return -self.slope(residual_of(y))
+        smaller = torch.minimum(y, 1 - y)
+        inside = smaller > 0  # elsewhere the quantile is infinite, and would spoil a derivative
+        return torch.where(inside, -_normal_density(ndtri(torch.where(inside, smaller, 0.5))), 0)
 
 
 class Sparse(Gate):

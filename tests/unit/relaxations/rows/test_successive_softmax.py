@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import khot
 from khot import sparse_topk, successive_softmax_topk, topk
 from khot.relaxations.rows.successive_softmax import successive_softmax_matrix
 from strategies.random_scores import scores
@@ -69,3 +70,15 @@ def test_derivatives():
 
     assert torch.autograd.gradcheck(call, (x, tau), check_forward_ad=True)
     assert torch.autograd.gradgradcheck(call, (x, tau))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_a_score_far_above_does_not_cost_the_others_their_digits(temperature):
+    """At temperature 1 it is drawn again with the share of all others together, which is their logsumexp."""
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor([1.0, 2.0, 1e6, 3.0, 0.5], dtype=dtype, requires_grad=True)
+        y = khot.successive_softmax_topk(x, 3, temperature=temperature)
+        (grad,) = torch.autograd.grad(y @ torch.tensor([1.0, -1.0, 2.0, 0.5, 3.0], dtype=dtype), x)
+        found.append((y.detach().double(), grad.double()))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)

@@ -1,0 +1,61 @@
+"""Calls of the kernel that selects entries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
+
+__all__ = ["topk_entries"]
+
+
+def topk_entries(
+    x: Tensor,
+    k: int,
+    temperature: float | Tensor | None = None,
+    mask: Tensor | None = None,
+    by_position: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Where the k largest of each row are, their weights, and what they are.
+
+    The order is that of a stable sort from the largest down: ties by index, NaN first. Excluded entries come
+    last, with weight 0 and value 0, and only where fewer than k others are left.
+
+    Args:
+        x: scores, float32 or float64, shape (..., n) with n < 2³²; −inf excludes.
+        k: at most n.
+        temperature: τ of `gated_topk` with the logistic gate, whose weights these are, a number or
+            broadcastable to (..., 1); None for weights of 1.
+        mask: boolean, broadcastable to x; False excludes.
+        by_position: in the order of the indices, the excluded ones last all the same.
+
+    Returns:
+        int64 indices, weights and values of shape (..., k); contiguous, without a graph.
+    """
+    library = compiled_library()
+    check("x", x)
+    shape, n = x.shape, x.shape[-1]
+    x = memory(x)
+    if temperature is not None:
+        temperature = per_row("temperature", temperature, (*shape[:-1], 1), x.dtype)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
+    weights = x.new_empty((*shape[:-1], k))
+    values = torch.empty_like(weights)
+    indices = torch.empty_like(weights, dtype=torch.int64)
+    kernel = library.topk_entries_f32 if x.dtype == torch.float32 else library.topk_entries_f64
+    kernel(
+        x.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        0 if temperature is None else number_or_address(temperature),
+        int(by_position),
+        indices.data_ptr(),
+        weights.data_ptr(),
+        values.data_ptr(),
+        x.numel() // n if n else 0,
+        n,
+        k,
+        torch.get_num_threads(),
+    )
+    return indices, weights, values
