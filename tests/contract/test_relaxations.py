@@ -4,12 +4,13 @@ A check that takes many seconds runs in `make test` for the operators named here
 `make test-full`.
 """
 
+import inspect
 from collections.abc import Iterable, Mapping
 
 import pytest
 
 from khot.kernels import loader
-from khot.relaxations import registry
+from khot.relaxations import Relaxation, registry
 from khot.testing import Check, relaxation_checks
 
 TRACING = ("compile", "compiled_jvp", "inductor", "export")  # the same with the library and without it
@@ -40,6 +41,15 @@ def test_what_is_left_out_is_checked_for_some_operator():
     for costly in (COSTLY, COSTLY_WITHOUT_THE_LIBRARY):
         for name, operators in costly.items():
             assert {check.spec.name for check in ALL if check.name == name} > operators > set()
+
+
+@pytest.mark.parametrize("spec", registry.specs().values(), ids=registry.names())
+def test_every_function_takes_what_all_take(spec: Relaxation) -> None:
+    """So that no check of them, as that of `largest`, is passed by not being run."""
+    named = list(inspect.signature(spec.weights).parameters)
+    assert named[:2] == ["scores", "k"]
+    assert {"temperature", "dim", "mask", "largest", "hard"} <= set(named)
+    assert ("generator" in named) == spec.stochastic
 
 
 @pytest.mark.parametrize("check", sorted_by_cost(ALL, COSTLY))

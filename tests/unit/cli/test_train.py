@@ -43,7 +43,7 @@ def position(folder) -> dict:
         return json.loads(file.metadata()["position"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     run = config_file(tmp_path, epochs=3, mixup=0.3, checkpoint_steps=5)
     command = [sys.executable, "-m", "khot", "train", str(run), "--threads", "1", "--output"]
@@ -64,7 +64,7 @@ def test_a_killed_run_goes_on_to_the_same_result(tmp_path):
     assert torch.equal(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_do_what_one_does(tmp_path):
     """Same batches, gradients averaged: the same weights up to rounding, if there is no noise."""
     run = config_file(tmp_path, epochs=1, augment=False, checkpoint_steps=10)

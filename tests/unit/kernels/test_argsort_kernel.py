@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from khot.kernels import cpu, loader, sorting
 from khot.kernels.cpu import passing
+from strategies.instruction_sets import every_instruction_set
 from strategies.rows_to_select import ROWS, problem
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -103,7 +104,7 @@ def test_short_rows_of_any_values(values, dtype, descending):
     assert_sorted(cpu.argsort(torch.from_numpy(x), descending), x, descending)
 
 
-@pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
+@every_instruction_set
 def test_every_instruction_set(isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")

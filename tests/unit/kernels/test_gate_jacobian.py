@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from khot.kernels import cpu, loader
+from strategies.instruction_sets import every_instruction_set
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -86,7 +87,7 @@ def test_thread_count_does_not_change_a_bit(shape, dtype):
         assert torch.equal(mean, results[0][1])
 
 
-@pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
+@every_instruction_set
 def test_every_instruction_set(isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")

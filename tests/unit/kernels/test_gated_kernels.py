@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from khot.kernels import cpu, loader
 from khot.testing import truth as slow
+from strategies.instruction_sets import every_instruction_set
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -251,7 +252,7 @@ def test_thread_count_does_not_change_a_bit(gate, shape, dtype):
     assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
-@pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
+@every_instruction_set
 def test_every_instruction_set(gate, isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from khot.kernels import cpu, loader
+from strategies.instruction_sets import every_instruction_set
 from strategies.rows_to_select import LIES, ROWS, SAMPLES, misleading, problem
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -121,7 +122,7 @@ def test_short_rows_of_special_values(entries, k, dtype):
     assert_selected(cpu.hard_topk(torch.from_numpy(x), k, torch.from_numpy(mask)), x, k, mask)
 
 
-@pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
+@every_instruction_set
 def test_every_instruction_set(isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")
