@@ -151,10 +151,13 @@ def _by_kernel(
     few, by_position = min(k, n), order == "position"
     if compiled or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         function = _CompiledEntries if compiled else _NativeEntries
-        found = function.apply(rows, temperature, mask, few, hard, by_position)  # pyright: ignore[reportUnknownMemberType]
+        found = cast(
+            "tuple[Tensor, Tensor, Tensor]",
+            function.apply(rows, temperature, mask, few, hard, by_position),  # pyright: ignore[reportUnknownMemberType]
+        )
     else:
         found = cpu.topk_entries(rows, few, None if hard else temperature, mask, by_position)
-    indices, weights, values = cast("tuple[Tensor, Tensor, Tensor]", found)
+    indices, weights, values = found
     if not largest:
         values = 0 - values  # no −0 where a place is missing
     return Entries(*(padded(t, k) for t in (indices, weights.to(scores.dtype), values.to(scores.dtype))))
@@ -198,7 +201,8 @@ class _CompiledEntries(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _keep(ctx, *inputs[:3], output[0])
+        x, temperature, mask, *_ = inputs
+        _keep(ctx, x, temperature, mask, output[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:

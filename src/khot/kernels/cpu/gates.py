@@ -35,8 +35,8 @@ def gated_topk(
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
         state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
-            0 and 1; for the sparse gate the weights again; for the normal gate its argument. Where no score can
-            move the weight it is one without slope.
+            0 and 1; for the sparse gate the weights again; for the normal gate its argument. Where no
+            score can move the weight it is one without slope.
 
     Returns:
         y of the shape of x, and the state or None; contiguous, without a graph.
