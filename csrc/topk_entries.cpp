@@ -19,8 +19,11 @@ namespace {
 // Rows are worked on together while they have no more than this many elements.
 constexpr int64_t TOGETHER = 4096;
 
+// Rows up to this length are sorted whole, which costs no more than a selection.
+constexpr int64_t SORTED = 128;
+
 // This many values are compared at a time; where none of them belongs to the k largest, nothing else is done.
-constexpr int64_t CHUNK = 64;
+constexpr int64_t CHUNK = 16;
 
 // How many to take of the values that are NaN, and of those equal to the threshold; all above it are taken.
 struct Shares {
@@ -104,6 +107,19 @@ bool arrange(const real* x, int64_t n, int64_t count, bool by_position, const in
     return true;
 }
 
+// The same from a sort of whole rows, which are short; `order` has room for n of each.
+template <typename real>
+bool arrange_sorted(const real* x, int64_t n, int64_t count, int64_t* order, const Entries<real>& out) {
+    if (!argsort(x, true, static_cast<real*>(nullptr), order, count, n, 1)) return false;
+    for (int64_t r = 0; r < count; ++r) {
+        for (int64_t j = 0; j < out.k; ++j) {
+            out.indices[r * out.k + j] = order[r * n + j];
+            out.values[r * out.k + j] = x[r * n + order[r * n + j]];
+        }
+    }
+    return true;
+}
+
 // What the rows have in common.
 template <typename real>
 struct Problem {
@@ -120,9 +136,10 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
     const EntriesTable<real>& kernel = table(real());
     const int64_t n = problem.n, k = all.k, fitting = n < TOGETHER ? TOGETHER / n : 1;
     const int64_t together = end - begin < fitting ? end - begin : fitting;
+    const bool sorted = n <= SORTED && !problem.by_position;
     const double budget = double(k);
     Scratch<real> dense(together * n), scratch(n), masked(together * n), picked(together * k);
-    Scratch<int64_t> places(together * k), order(together * k);
+    Scratch<int64_t> places(together * k), order(together * (sorted ? n : k));
     if (dense.get() == nullptr || scratch.get() == nullptr || picked.get() == nullptr || places.get() == nullptr ||
         order.get() == nullptr || (problem.mask != nullptr && masked.get() == nullptr)) {
         return false;
@@ -135,10 +152,13 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
             apply_mask(x, problem.mask + first * n, count * n, masked.get());
             x = masked.get();
         }
-        for (int64_t r = 0; r < count; ++r) {
+        for (int64_t r = 0; r < count && !sorted; ++r) {
             find_places(kernel, x + r * n, n, k, scratch.get(), dense.get(), places.get() + r * k);
         }
-        if (!arrange(x, n, count, problem.by_position, places.get(), picked.get(), order.get(), out)) return false;
+        if (!(sorted ? arrange_sorted(x, n, count, order.get(), out)
+                     : arrange(x, n, count, problem.by_position, places.get(), picked.get(), order.get(), out))) {
+            return false;
+        }
         if (problem.temperature != nullptr) {
             const real* temperature = problem.temperature + first * problem.temperature_stride;
             if (!sigmoid_topk<real>(x, nullptr, &budget, 0, temperature, problem.temperature_stride, dense.get(), nullptr,

@@ -80,7 +80,7 @@ def calibrate_temperature(
     """
     target, wanted = _checked_target(entropy, weight_on_topk)
     spec = get(method, _NAME)
-    checked_options(_NAME, spec, options)
+    checked_options(_NAME, spec, {key: value for key, value in options.items() if key != "capped"})
     last = position(_NAME, scores, dim)
     check_budget(_NAME, scores, k, last, integer=target == "weight_on_topk")
     rows = allowed_scores(_NAME, directed(scores, largest).detach().to(torch.float64), mask)

@@ -27,7 +27,7 @@ from khot.designs._arguments import (
 from khot.designs._enumeration import all_k_hot
 from khot.designs._short_rows import ShortRows, short_rows
 from khot.relaxations import sigmoid_topk, straight_through
-from khot.relaxations._arguments import compute_dtype
+from khot.relaxations._arguments import check_generator, compute_dtype
 
 __all__ = ["KHotDistribution"]
 
@@ -220,6 +220,7 @@ class KHotDistribution(Distribution):
         Returns:
             Zeros and ones of shape ``sample_shape`` + batch shape + (n,), in the dtype of the parameters.
         """
+        check_generator(f"{type(self).__name__}.sample", generator)
         with torch.no_grad():
             return self._settled(self._draw_k_hot(torch.Size(sample_shape), generator).to(self._dtype))
 
@@ -236,6 +237,7 @@ class KHotDistribution(Distribution):
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
             dimension. If a draw has fewer ones (⌊k⌋, or where fewer can be drawn), its last indices are n.
         """
+        check_generator(f"{type(self).__name__}.sample_indices", generator)
         with torch.no_grad():
             indices = self._draw(torch.Size(sample_shape), generator)
             return indices if self._short is None else self._short.indices(indices)

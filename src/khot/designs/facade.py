@@ -14,7 +14,7 @@ from khot.designs._arguments import check_one_of, check_size
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get, names
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import allowed_scores, check_mask, position
+from khot.relaxations._arguments import allowed_scores, check_at_most, check_mask, position
 
 __all__ = ["sample"]
 
@@ -99,8 +99,10 @@ def _size(kind: type[KHotDistribution], k: float | None, n: int, at_most: bool) 
     name = "sample"
     if k is None:
         raise TypeError(f"{name}: give k, how many are drawn")
-    if at_most and not isinstance(k, bool) and k > n:
-        return n
+    if at_most:
+        check_at_most(name, k)
+        if not isinstance(k, Tensor) and k > n:
+            return n
     size = check_size(name, k, n, whole=False)
     if not isinstance(size, int) and not kind.takes_fractions:
         these = ", ".join(each for each in names() if get(each).takes_fractions)

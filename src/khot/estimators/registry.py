@@ -168,7 +168,8 @@ def get(estimator: str | Function | Estimator, caller: str = "estimators.get", *
             raise TypeError(f"{caller}: {name} has no option {option!r}; it has {known}")
     made = {key: make() for key, make in entry.fresh.items() if options.get(key) is None}
     chosen = {**options, **made}
-    entry.function(torch.zeros(2), 1, generator=torch.Generator(), **chosen)
+    with torch.device("cpu"):  # whatever the default: a wrong option shows now
+        entry.function(torch.zeros(2), 1, generator=torch.Generator(), **chosen)
     return Estimator(name, chosen)
 
 

@@ -62,21 +62,27 @@ class SelectingLayer(Tempered):
         return torch.where(exists, indices, -1).movedim(-1, last)
 
     def get_extra_state(self) -> Tensor:
-        """A fixed k (NaN if it is learned), and whether the temperature is settled; saved beside the state.
+        """A fixed k, or k_max if it is learned, and whether the temperature is settled; beside the state.
 
         As a tensor, which every format of checkpoints can hold.
         """
-        k = math.nan if self.kappa is not None else float(self._k)
-        return torch.tensor([k, float(self._settled)], dtype=torch.float64, device="cpu")
+        state = [float(self._fixed_k()), float(self._settled), float(self.kappa is not None)]
+        return torch.tensor(state, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
         """Check that what was saved had this k; what is learned in one alone is a missing key of torch's."""
-        saved, settled = state[0].item(), state[1].item()
-        if not math.isnan(saved) and self.kappa is None and saved != self._k:
+        saved, settled, learned = (number.item() for number in state)
+        if bool(learned) == (self.kappa is not None) and saved != self._fixed_k():
+            what = "k_max" if learned else "k"
             raise RuntimeError(
-                f"{type(self).__name__}: k was {saved:g} when the state was saved, and is {self._k:g} here"
+                f"{type(self).__name__}: {what} was {saved:g} when the state was saved, and is "
+                f"{self._fixed_k():g} here"
             )
         self._settled = bool(settled)
+
+    def _fixed_k(self) -> float:
+        """What loading must not change: k itself, or the end of the range of a learned one."""
+        return self._k
 
     def _shown_settings(self) -> list[str]:
         usual = {"largest": True, "at_most": False, "eval_mode": "same"}

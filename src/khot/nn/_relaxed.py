@@ -76,6 +76,9 @@ class RelaxedLayer(SelectingLayer):
         """The name of the relaxation."""
         return self._relaxation.name
 
+    def _fixed_k(self) -> float:
+        return self._k if self.kappa is None or self.k_max is None else self.k_max
+
     @property
     def k(self) -> float | Tensor:
         """The budget: a number, or a tensor with a gradient if it is learned."""

@@ -13,6 +13,7 @@ from khot import estimators
 from khot.estimators import Estimator
 from khot.nn._evaluation import EvalMode
 from khot.nn._layer import SelectingLayer, whole_k
+from khot.relaxations._arguments import position
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["SampledTopK"]
@@ -104,7 +105,7 @@ class SampledTopK(SelectingLayer):
         """The sample, or in evaluation mode the k largest; ``mask`` is True where an entry may be drawn."""
         k = int(self._k)
         if self.at_most:
-            k = min(k, scores.shape[self.dim])
+            k = min(k, scores.shape[position(type(self).__name__, scores, self.dim)])
         if self._draws:
             return self.estimator(
                 scores, k, generator=generator, dim=self.dim, mask=mask, largest=self.largest

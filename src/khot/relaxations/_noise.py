@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from khot.relaxations._arguments import check_generator
+
 __all__ = ["Noise", "gumbel", "normal", "replay", "state_of"]
 
 Noise = Literal["normal", "gumbel"]
@@ -23,6 +25,7 @@ def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
 
 def gumbel(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """Standard Gumbel variables."""
+    check_generator("gumbel noise", generator)
     drawn = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
     return -torch.log(-torch.log(drawn.clamp_min(torch.finfo(drawn.dtype).tiny)))
 

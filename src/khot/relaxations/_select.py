@@ -103,7 +103,8 @@ def select(
     indices, exists = ranked_indices(ranked, k)
     chosen = gathered(values, indices, exists)
     if blends is None:
-        factor = weights.gather(-1, indices).unsqueeze(-1).to(values.dtype)
+        factor = weights.gather(-1, indices) if n else weights.sum(-1, keepdim=True).expand(indices.shape)
+        factor = factor.unsqueeze(-1).to(values.dtype)
         chosen = chosen * (straight_through(factor, torch.ones_like(factor)) if hard else factor)
     else:
         blends = torch.nn.functional.pad(blends, (0, 0, 0, k - blends.shape[-2]))

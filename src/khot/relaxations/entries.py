@@ -115,7 +115,9 @@ def topk_entries(
 
 
 def _gather(rows: Tensor, indices: Tensor) -> Tensor:
-    return rows.gather(-1, indices) if rows.shape[-1] else rows.new_zeros(indices.shape)
+    if rows.shape[-1]:
+        return rows.gather(-1, indices)
+    return rows.sum(-1, keepdim=True).expand(indices.shape)  # zeros, with a graph
 
 
 def _by_kernel(
@@ -151,8 +153,10 @@ def _by_kernel(
     few, by_position = min(k, n), order == "position"
     if compiled or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         function = _CompiledEntries if compiled else _NativeEntries
-        settings = (rows, temperature, mask, few, hard, by_position)
-        found = cast("tuple[Tensor, Tensor, Tensor]", function.apply(*settings))  # pyright: ignore[reportUnknownMemberType]
+        found = cast(
+            "tuple[Tensor, Tensor, Tensor]",
+            function.apply(rows, temperature, mask, few, hard, by_position),  # pyright: ignore[reportUnknownMemberType]
+        )
     else:
         found = cpu.topk_entries(rows, few, None if hard else temperature, mask, by_position)
     indices, weights, values = found

@@ -104,6 +104,8 @@ def padded(places: Tensor, k: int) -> Tensor:
 
 def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
     """Vectors (…, k, d) of values (…, n, d), or of one table (n, d), at indices (…, k); 0 where none is."""
+    if values.shape[-2] == 0:  # nothing to take: zeros, with a graph
+        return values.sum(-2, keepdim=True).expand(*indices.shape, values.shape[-1])
     if values.dim() == 2 and indices.dim() != 1:
         chosen = values[indices]
     else:

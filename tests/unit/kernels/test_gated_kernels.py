@@ -36,13 +36,13 @@ TRUTHS = {"logistic": slow.sigmoid, "laplace": slow.laplace, "sparse": slow.spar
 
 def assert_normal(mine, state, right, other, eps, tiny):
     """The state is the argument a of Φ, with some ulp of its own; the weight has Φ's and φ(a) times these."""
-    a = np.where(right < 0.5, ndtri(right), -ndtri(other))
     known = np.minimum(right, other) > tiny
-    rounding = 8 * eps * (np.abs(a) + 2)
-    assert np.all((np.abs(state - a) <= rounding)[known])
-    density = np.exp(-(a**2) / 2)
-    assert np.all((np.abs(mine - right) <= 8 * eps * right + density * rounding)[known])
     assert np.all((np.abs(mine - right) <= 4 * eps + tiny)[~known])
+    mine, state, right, other = mine[known], state[known], right[known], other[known]
+    a = np.where(right < 0.5, ndtri(right), -ndtri(other))
+    rounding = 8 * eps * (np.abs(a) + 2)
+    assert np.all(np.abs(state - a) <= rounding)
+    assert np.all(np.abs(mine - right) <= 8 * eps * right + np.exp(-(a**2) / 2) * rounding)
 
 
 @functools.cache
@@ -177,7 +177,8 @@ def test_mask_is_as_if_the_entries_were_not_there(gate, n, dtype):
     by_inf, _ = cpu.gated_topk(gate, x.masked_fill(~mask, -INF), 5, 1.0)
     assert torch.equal(y, by_inf)
     assert (y[~mask] == 0).all()
-    assert (residual[~mask] == 0).all()
+    still = residual[~mask].abs() > 40 if gate == "normal" else residual[~mask] == 0
+    assert still.all()
     for r in range(4):
         keep = mask[r]
         assert_true(gate, y[r, keep], residual[r, keep], x[r, keep], 5)

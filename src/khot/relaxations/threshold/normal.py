@@ -6,8 +6,8 @@ yᵢ is the probability that a score with Gaussian noise of standard deviation �
 It is not the probability that the entry is among the k largest noisy scores, whose threshold moves with the
 noise.
 
-A member of the threshold family (``_family.py``) with w = φ((x + c)/τ). Cost: two or three passes over the row,
-with one value of Φ for each entry in each.
+A member of the threshold family (``_family.py``) with w = φ((x + c)/τ). Cost: two or three passes
+over the row, with one value of Φ for each entry in each.
 """
 
 from __future__ import annotations
