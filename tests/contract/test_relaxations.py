@@ -5,15 +5,14 @@ A check that takes many seconds runs in `make test` for the operators named here
 """
 
 import inspect
-from collections.abc import Iterable, Mapping
 
 import pytest
 
 from khot.kernels import loader
 from khot.relaxations import Relaxation, registry
 from khot.testing import Check, relaxation_checks
+from strategies.contract_checks import TRACING, parameters
 
-TRACING = ("compile", "compiled_jvp", "inductor", "export")  # the same with the library and without it
 ALL = [check for spec in registry.specs().values() for check in relaxation_checks(spec)]
 COSTLY = {"compiled_jvp": {"softsort"}, "inductor": {"sigmoid"}}
 COSTLY_WITHOUT_THE_LIBRARY = {
@@ -24,15 +23,7 @@ COSTLY_WITHOUT_THE_LIBRARY = {
 }
 
 
-def sorted_by_cost(checks: Iterable[Check], costly: Mapping[str, set[str]]) -> list:
-    """The checks as parameters, marked `full` where an operator is not one of those named for it."""
-    return [
-        pytest.param(check, marks=pytest.mark.full if _is_left_out(check, costly) else (), id=str(check))
-        for check in checks
-    ]
-
-
-def _is_left_out(check: Check, costly: Mapping[str, set[str]]) -> bool:
+def left_out(check: Check, costly: dict[str, set[str]]) -> bool:
     another_graph = check.name in TRACING and bool(check.options)
     return another_graph or check.spec.name not in costly.get(check.name, {check.spec.name})
 
@@ -52,13 +43,17 @@ def test_every_function_takes_what_all_take(spec: Relaxation) -> None:
     assert ("generator" in named) == spec.stochastic
 
 
-@pytest.mark.parametrize("check", sorted_by_cost(ALL, COSTLY))
+@pytest.mark.parametrize("check", parameters(ALL, lambda check: left_out(check, COSTLY)))
 def test_contract(check: Check) -> None:
     check()
 
 
 @pytest.mark.parametrize(
-    "check", sorted_by_cost((c for c in ALL if c.name not in TRACING), COSTLY_WITHOUT_THE_LIBRARY)
+    "check",
+    parameters(
+        (check for check in ALL if check.name not in TRACING),
+        lambda check: left_out(check, COSTLY_WITHOUT_THE_LIBRARY),
+    ),
 )
 def test_contract_without_the_compiled_library(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = (None, loader.NativeStatus(False, "switched off by the test"), False)

@@ -8,9 +8,9 @@ import torch
 from khot.relaxations import Relaxation, registry
 from khot.testing import ContractError, check_relaxation, contract, relaxation_checks
 from strategies.broken_operators import BROKEN
+from strategies.contract_checks import TRACING
 from strategies.toy_operator import TOY
 
-TRACING = {"compile", "compiled_jvp", "inductor", "export"}
 COSTLY = {"compiled_jvp", "inductor"}
 QUICK = [check for check in relaxation_checks(TOY) if check.name not in TRACING]  # the toy cannot be traced
 

@@ -11,6 +11,7 @@ from khot.relaxations import registry
 from khot.relaxations.rows import network as network_file
 from khot.relaxations.rows.network import network_matrix
 from khot.testing import relaxation_checks
+from strategies.contract_checks import TRACING
 from strategies.random_scores import scores
 
 KINDS = [(network, cdf) for network in ("bitonic", "odd_even") for cdf in ("logistic", "cauchy")]
@@ -216,7 +217,7 @@ CHECKS = [
     check
     for check in relaxation_checks(CAUCHY)
     # Its tails come to the hard limit only as fast as the temperature falls; tracing is the same code.
-    if check.options and check.name not in ("hard_limit", "compile", "export")
+    if check.options and check.name not in {"hard_limit", *TRACING}
 ]
 
 
