@@ -262,3 +262,24 @@ def test_copies_of_a_design_that_was_used(design):
     parameter = "scores" if "scores" in design.parameters else "logits"
     assert getattr(copy.deepcopy(made), parameter) is not x
     assert getattr(copy.copy(made), parameter) is x
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x: khot.sample(x, 2, generator=5),
+        lambda x: khot.designs.ConditionalPoisson(2, logits=x).sample((2,), 5),
+        lambda x: khot.designs.Systematic(2, scores=x).sample_indices((2,), 5),
+        lambda x: khot.estimators.simple(x, 2, generator=5),
+        lambda x: khot.estimators.gumbel_straight_through(x, 2, generator=5),
+    ],
+)
+def test_what_is_not_a_generator_is_named(draw):
+    with pytest.raises(TypeError, match=r"generator must be a torch\.Generator or None, got 5"):
+        draw(torch.arange(5.0))
+
+
+@pytest.mark.parametrize(("k", "error"), [("2", TypeError), (float("inf"), ValueError), (True, TypeError)])
+def test_at_most_checks_k_all_the_same(k, error):
+    with pytest.raises(error, match="sample: k must be"):
+        khot.sample(torch.arange(5.0), k, at_most=True)

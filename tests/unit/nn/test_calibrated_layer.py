@@ -107,7 +107,7 @@ def test_what_cannot_be_reached_leaves_the_layer_as_it_was():
     with pytest.raises(ValueError, match="give temperature="):
         layer(X)
     assert layer.temperature.item() == 1
-    assert layer.state_dict()["_extra_state"].tolist() == [9, 0]
+    assert layer.state_dict()["_extra_state"].tolist() == [9, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_without_memory(cast):
         assert layer.temperature.is_meta
         assert "temperature=?" in repr(layer)
         assert layer(X.to("meta")).shape == X.shape
-    assert layer.state_dict()["_extra_state"].tolist() == [2, 1]
+    assert layer.state_dict()["_extra_state"].tolist() == [2, 1, 0]
     made.load_state_dict(state, assign=True)
     assert made.temperature.item() == pytest.approx(ODD)
     with torch.device("meta"):
@@ -201,3 +201,11 @@ def test_the_default_dtype_does_not_matter():
     finally:
         torch.set_default_dtype(torch.float32)
     assert layer.kappa.dtype == layer.log_temperature.dtype == fixed.temperature.dtype == torch.float32
+
+
+def test_another_range_of_a_learned_budget_is_an_error():
+    """κ says a share of k_max: with another one it would be another budget."""
+    state = TopK(3, learn_k=True, k_max=5).state_dict()
+    with pytest.raises(RuntimeError, match="TopK: k_max was 5 when the state was saved, and is 50 here"):
+        TopK(3, learn_k=True, k_max=50).load_state_dict(state)
+    TopK(2, learn_k=True, k_max=5).load_state_dict(state)

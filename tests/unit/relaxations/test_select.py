@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from khot import hard_topk, select, topk, topk_matrix
+from khot import hard_topk, select, topk, topk_entries, topk_matrix
 from khot.relaxations import registry
 
 STEADY = [name for name, spec in registry.specs().items() if not spec.stochastic]
@@ -173,3 +173,13 @@ def test_at_most_leaves_places_empty(method):
     torch.testing.assert_close(chosen.weights, all_of_them.weights)
     with pytest.raises(ValueError, match="0 <= k <= n = 4"):
         select(values, scores, 6, method)
+
+
+def test_rows_without_entries_have_empty_places():
+    for values in (torch.zeros(3, 0, 4), torch.zeros(0, 4)):
+        scores = torch.zeros(3, 0, requires_grad=True)
+        chosen = select(values, scores, 2, at_most=True)
+        assert torch.equal(chosen.values, torch.zeros(3, 2, 4))
+        assert (chosen.indices == -1).all()
+        entries = topk_entries(scores, 2, at_most=True)
+        (entries.weights.sum() + entries.values.sum()).backward()
