@@ -66,7 +66,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double start = ties > 1 && left > 0.02 * ties && left < 0.98 * ties ? std::log(left / (ties - left)) : (low + high) / 2;
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
-    finish(kernel, row.y, row.state, real(t), n);
+    kernel.write(row.y, real(t), row.y, row.state, n);
 }
 
 }  // namespace

@@ -11,6 +11,10 @@
 // anchor at the ⌈k⌉-th largest score, and search within a bracket on a function that is nearly linear whatever
 // the scores are. The mathematics is in src/khot/relaxations/logistic_threshold.py, which does the same in torch
 // operations.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "kernels.h"
 #include "sigmoid_fast.h"
 #include "sigmoid_sure.h"
@@ -29,7 +33,7 @@ const SigmoidTable<double>& table(double) { return KHOT_PICK(f64::sigmoid_table)
 
 // A long row, in parts that do not depend on the number of threads: nor does, then, any bit of the result.
 template <typename real>
-bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t r, HalleyGroup<real>& group,
+bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t r, SearchGroup<real>& group,
               Scratch<real>& scratch, int threads) {
     const Row<real> row = rows[r];
     Row<real> masked = row;
@@ -50,7 +54,8 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
     const Parts parts(row.n);
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
         const int64_t at = parts.begin(begin), stop = parts.begin(end - 1) + parts.length(end - 1);
-        finish(kernel, row.y + at, row.state == nullptr ? nullptr : row.state + at, group.t[0], stop - at);
+        real* y = row.y + at;
+        kernel.write(y, group.t[0], y, row.state == nullptr ? nullptr : row.state + at, stop - at);
     });
     return true;
 }
@@ -58,7 +63,7 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
 // Rows from begin to end, group by group.
 template <typename real>
 bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t begin, int64_t end,
-                HalleyGroup<real>& group, Scratch<real>& scratch) {
+                SearchGroup<real>& group, Scratch<real>& scratch) {
     const int64_t n = rows.n;
     const int size = group_size(n);
     const bool all_alike = rows.k_stride == 0 && rows.temperature_stride == 0;
@@ -75,9 +80,9 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
             spare = scratch.get();
         }
         search(kernel, x, n, count, group, spare, rows.mask == nullptr ? n : 0,
-               [&](const int* busy, int left, bool from_x) {
-                   if (from_x) {
-                       kernel.start_rows(x, u, n, busy, left, group);
+               [&](const int* busy, int left, int round) {
+                   if (round == 0) {
+                       kernel.start_rows(x, u, n, count, group);
                    } else {
                        kernel.evaluate_rows(u, n, busy, left, group);
                    }
@@ -105,7 +110,7 @@ bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int
     const bool share_rows = rows < threads && n >= LONG_ROW;  // between threads
     bool enough_memory = true;
     parallel_ranges(share_rows ? 1 : threads, rows, [&](int64_t begin, int64_t end) {
-        HalleyGroup<real> group;
+        SearchGroup<real> group;
         Scratch<real> scratch(n);
         bool enough = true;
         if (n < LONG_ROW) {
