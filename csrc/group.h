@@ -18,7 +18,7 @@ constexpr double WIDE = 6;
 // The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
 constexpr double CLIPPED_WIDE = 4;
 
-// Up to this length, sums of weights themselves are exact enough.
+// Up to this length, a second look at a row that seems wide costs less than a selection.
 constexpr int64_t ROUGH = 256;
 
 // Short rows are searched for in groups of so many rows and about so many elements.

@@ -82,11 +82,13 @@ void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Sea
             }
         });
         if (round == 0) {
-            for (int64_t p = 1; p < parts.count; ++p) powers[0].add(powers[p]);
-            group.set_powers(0, powers[0]);
+            PowerSums total = {};
+            for (int64_t p = 0; p < parts.count; ++p) total.add(powers[p]);
+            group.set_powers(0, total);
         } else {
-            for (int64_t p = 1; p < parts.count; ++p) sums[0].add(sums[p]);
-            group.set_sums(0, sums[0]);
+            Sums total = {};
+            for (int64_t p = 0; p < parts.count; ++p) total.add(sums[p]);
+            group.set_sums(0, total);
         }
     });
 }

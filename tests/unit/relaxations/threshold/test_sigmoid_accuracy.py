@@ -71,7 +71,7 @@ def test_rows_of_any_scale(k, scale):
 @pytest.mark.parametrize("offset", [1e3, -1e3])
 @pytest.mark.parametrize("k", [1, 30, 250.5, 1999])
 def test_a_common_offset_costs_no_digits(k, offset):
-    """The scores as they are in float32, offset and all, are the problem: no argument is rounded at their size."""
+    """The scores in float32, offset and all, are the problem: nothing is rounded at their size."""
     for n in (64, 500, 2000, 40_000):
         if k < n:
             x = scores(n) + offset
