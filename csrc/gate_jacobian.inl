@@ -40,34 +40,42 @@ struct LaneSums {
     vec w, wg;
 };
 
-// Where w = 0 the value is chosen by a select, not by the product, since 0 · inf is NaN.
-KHOT_INLINE LaneSums sums_of(GateKind gate, const Piece<real>& piece, int64_t begin, int64_t end) {
+// Where w = 0 the value is chosen by a select, not by the product, since 0 · inf is NaN. w is kept unless that is null.
+KHOT_INLINE LaneSums sums_of(GateKind gate, const Piece<real>& piece, int64_t begin, int64_t end, real* kept) {
     LaneSums s[2] = {};
     if (gate == GateKind::logistic_weight && piece.t == 0) return s[0];
-    const auto add = [&](vec w, vec g, LaneSums& to) __attribute__((always_inline)) {
+    const auto add = [&](int64_t at, vec w, vec g, LaneSums& to) __attribute__((always_inline)) {
+        if (kept != nullptr) store(kept + at, w);
         to.w += w;
         to.wg += w * (w == 0 ? vec{} : g);
     };
     int64_t i = begin;
     for (; i + 2 * LANES <= end; i += 2 * LANES) {
-        add(slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
-        add(slopes(gate, piece, i + LANES, LANES), load(piece.grad + i + LANES), s[1]);
+        add(i, slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
+        add(i + LANES, slopes(gate, piece, i + LANES, LANES), load(piece.grad + i + LANES), s[1]);
     }
-    for (; i + LANES <= end; i += LANES) add(slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
-    if (i < end) add(slopes(gate, piece, i, end - i), load_tail(piece.grad + i, end - i, 0), s[0]);
+    for (; i + LANES <= end; i += LANES) add(i, slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
+    if (i < end) {
+        const vec w = slopes(gate, piece, i, end - i), g = load_tail(piece.grad + i, end - i, 0);
+        if (kept != nullptr) store_tail(kept + i, w, end - i);
+        s[0].w += w;
+        s[0].wg += w * (w == 0 ? vec{} : g);
+    }
     return {s[0].w + s[1].w, s[0].wg + s[1].wg};
 }
 
 KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from, int64_t to) {
     SlopeSums total = {};
     for (int64_t begin = from; begin < to; begin += BLOCK) {
-        const LaneSums s = sums_of(gate, piece, begin, to - begin < BLOCK ? to : begin + BLOCK);
+        const LaneSums s = sums_of(gate, piece, begin, to - begin < BLOCK ? to : begin + BLOCK, nullptr);
         total.add({double(sum_of_lanes(s.w)), double(sum_of_lanes(s.wg))});
     }
     return total;
 }
 
-KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, real* out, int64_t begin, int64_t end) {
+// With `kept`, out holds w.
+KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, bool kept, real* out, int64_t begin,
+                       int64_t end) {
     if (gate == GateKind::logistic_weight && piece.t == 0) {
         for (int64_t i = begin; i < end; ++i) out[i] = piece.state[i] == piece.state[i] ? 0 : piece.state[i];
         return;
@@ -77,11 +85,11 @@ KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, real*
     };
     int64_t i = begin;
     for (; i + LANES <= end; i += LANES) {
-        store(out + i, product(slopes(gate, piece, i, LANES), load(piece.grad + i)));
+        store(out + i, product(kept ? load(out + i) : slopes(gate, piece, i, LANES), load(piece.grad + i)));
     }
     if (i < end) {
-        const vec g = load_tail(piece.grad + i, end - i, 0);
-        store_tail(out + i, product(slopes(gate, piece, i, end - i), g), end - i);
+        const vec w = kept ? load_tail(out + i, end - i, 0) : slopes(gate, piece, i, end - i);
+        store_tail(out + i, product(w, load_tail(piece.grad + i, end - i, 0)), end - i);
     }
 }
 
@@ -98,6 +106,7 @@ KHOT_INLINE real mean_of(GateKind gate, const Piece<real>& row, int64_t n) {
 KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begin, int64_t end) {
     const int64_t n = all.n, fitting = GROUP_ELEMENTS / (n + 1);
     const int64_t size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
+    const bool kept = gate == GateKind::logistic_weight && n <= BLOCK;  // slopes that take exponentials, while near
     for (int64_t first = begin; first < end; first += size) {
         const int count = int(end - first < size ? end - first : size);
         real mean[GROUP];
@@ -105,17 +114,20 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
             vec lanes[2][GROUP];
             real totals[2][GROUP] = {};
             for (int r = 0; r < count; ++r) {
-                const LaneSums s = sums_of(gate, all[first + r], 0, n);
+                const LaneSums s = sums_of(gate, all[first + r], 0, n, kept ? all.out + (first + r) * n : nullptr);
                 lanes[0][r] = s.w;
                 lanes[1][r] = s.wg;
             }
             for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, totals[what]);
             for (int r = 0; r < GROUP; ++r) mean[r] = totals[0][r] == 0 ? 0 : totals[1][r] / totals[0][r];
+        } else if (kept) {
+            const LaneSums s = sums_of(gate, all[first], 0, n, all.out + first * n);
+            mean[0] = real(SlopeSums{double(sum_of_lanes(s.w)), double(sum_of_lanes(s.wg))}.mean());
         } else {
             mean[0] = mean_of(gate, all[first], n);
         }
         for (int r = 0; r < count; ++r) {
-            write(gate, all[first + r], mean[r], all.out + (first + r) * n, 0, n);
+            write(gate, all[first + r], mean[r], kept, all.out + (first + r) * n, 0, n);
             if (all.mean != nullptr) all.mean[first + r] = mean[r];
         }
     }
@@ -129,7 +141,7 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
         return sums(GateKind::name, row, begin, end);                                                           \
     }                                                                                                           \
     static void name##_write(const Piece<real>& row, real mean, real* out, int64_t begin, int64_t end) {        \
-        write(GateKind::name, row, mean, out, begin, end);                                                      \
+        write(GateKind::name, row, mean, false, out, begin, end);                                                      \
     }
 
 KHOT_GATE(logistic)

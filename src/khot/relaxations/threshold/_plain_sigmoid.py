@@ -26,7 +26,7 @@ def plain_sigmoid(
     scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int
 ) -> Tensor | None:
     """The weights, or None where anything is out of the ordinary, an error included: the family will tell."""
-    if not is_plain(scores) or type(temperature) is not float or type(k) is not int:
+    if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
         return None
     library = native()
     if library is None:
