@@ -51,6 +51,9 @@ KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, i
 
 // The threshold of a Gaussian row with these sums of moments, for each row of a group whose open is 0; it becomes 1
 // where the standard deviation is below the limit, in units of τ. What a row gets depends on itself alone.
+//
+// With L = logit(k/n) and v the variance it is near −L √(1 + πv/8), as if the gate were a normal one, and, to first order
+// in v and in both tails to all orders, −L − (v/2) tanh(L/2); the nearer to the mean is the better guess.
 static void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
                          real softness, Group<real>& group) {
 #pragma omp simd
@@ -58,7 +61,9 @@ static void anchors_from(const real* sum, const real* squares, const real* pivot
         const real mean = sum[r] * share, variance = squares[r] * share - mean * mean;
         const real v = variance * group.rate[r] * group.rate[r];
         const real widening = real(__builtin_sqrt(softness + real(0.39269908169872414) * (v > 0 ? v : 0)));  // π/8
-        const real anchor = pivot[r] + (mean - widening * group.logit[r] / group.rate[r]);
+        const real by_width = widening * group.logit[r], by_tilt = group.logit[r] + v * real(0.5) * group.tilt[r];
+        const bool tilt = by_tilt * group.tilt[r] < by_width * group.tilt[r];
+        const real anchor = pivot[r] + (mean - (tilt ? by_tilt : by_width) / group.rate[r]);
         group.anchor[r] = group.open[r] != 0 ? group.anchor[r] : anchor;
         group.open[r] |= group.ordinary[r] != 0 && v < limit * limit ? 1 : 0;  // NaN is not
     }

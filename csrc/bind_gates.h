@@ -12,9 +12,11 @@ namespace {
 
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 9);
-    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 3));
+    Arguments arguments(name, values, count, 11);
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 4));
     const real* state = arguments.address<const real>();
+    const real* x = arguments.address<const real>();
+    const real* threshold = arguments.address<const real>();
     const real* grad = arguments.address<const real>();
     real number;
     int64_t temperature_stride;
@@ -29,17 +31,21 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     arguments.check_address("grad", grad, rows > 0 && n > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     arguments.check_address("temperature", temperature, rows > 0);
-    arguments.check_address("mean", mean, rows > 0);
+    const bool by_weight = gate == khot::GateKind::logistic_weight;
+    arguments.check_address("x", x, by_weight && rows > 0 && n > 0);
+    arguments.check_address("threshold", threshold, by_weight && rows > 0);
     if (!arguments.ok()) return nullptr;
     Py_BEGIN_ALLOW_THREADS
-    khot::gate_jacobian(gate, state, grad, temperature, temperature_stride, out, mean, rows, n, threads);
+    khot::gate_jacobian(gate, state, x, by_weight ? threshold : nullptr, grad, temperature, temperature_stride, out, mean,
+                        rows, n, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-template <typename real>
-PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 9);
+// call(x, …) is a kernel of the family; `thresholds` says whether it has that argument.
+template <typename real, typename Call>
+PyObject* gated_topk(const char* name, PyObject* const* values, Py_ssize_t count, bool thresholds, const Call& call) {
+    Arguments arguments(name, values, count, thresholds ? 10 : 9);
     const real* x = arguments.address<const real>();
     const unsigned char* mask = arguments.address<const unsigned char>();
     double k_number;
@@ -49,6 +55,7 @@ PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* 
     const real* temperature = arguments.per_row(&temperature_number, &temperature_stride);
     real* y = arguments.address<real>();
     real* state = arguments.address<real>();
+    real* threshold = thresholds ? arguments.address<real>() : nullptr;
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
     const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
@@ -60,7 +67,7 @@ PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* 
     if (!arguments.ok()) return nullptr;
     bool enough_memory;
     Py_BEGIN_ALLOW_THREADS
-    enough_memory = kernel(x, mask, k, k_stride, temperature, temperature_stride, y, state, rows, n, threads);
+    enough_memory = call(x, mask, k, k_stride, temperature, temperature_stride, y, state, threshold, rows, n, threads);
     Py_END_ALLOW_THREADS
     if (!enough_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -68,7 +75,19 @@ PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* 
 
 template <typename real>
 PyObject* sigmoid_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<real>(khot::sigmoid_topk<real>, name, values, count);
+    return gated_topk<real>(name, values, count, true, khot::sigmoid_topk<real>);
+}
+
+// A kernel that keeps no thresholds.
+template <typename real>
+PyObject* gated_topk(khot::GatedTopK<real>* kernel, const char* name, PyObject* const* values, Py_ssize_t count) {
+    return gated_topk<real>(name, values, count, false,
+                            [&](const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                                const real* temperature, int64_t temperature_stride, real* y, real* state, real*,
+                                int64_t rows, int64_t n, int threads) {
+                                return kernel(x, mask, k, k_stride, temperature, temperature_stride, y, state, rows, n,
+                                              threads);
+                            });
 }
 
 template <typename real>

@@ -15,7 +15,8 @@
 //
 // Rules for a body: no #include (headers would be compiled for that set too), no templates (their
 // instantiation may escape the target pragma), and functions are `static`, so that none is shared.
-// KHOT_BODY_AVX2 is 1 where AVX2 intrinsics may be used (the .cpp includes their header) and 0 elsewhere;
+// KHOT_BODY_AVX2 is 1 where AVX2 intrinsics may be used (the .cpp includes their header) and 0 elsewhere, and so is
+// KHOT_BODY_AVX512 for those of AVX-512;
 // __AVX2__ does not tell, since g++ 12 reads the whole file before it obeys the pragma.
 #pragma once
 
@@ -53,6 +54,7 @@ const Table& pick(const Table& base, const Table& avx2, const Table& avx512) {
 #ifdef KHOT_KERNEL_BODY
 
 #define KHOT_BODY_AVX2 0
+#define KHOT_BODY_AVX512 0
 namespace khot::base {
 constexpr int VECTOR_BYTES = 16;
 namespace f32 {
@@ -104,6 +106,8 @@ using bits = int64_t;
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi,bmi2,f16c")
 #endif
+#undef KHOT_BODY_AVX512
+#define KHOT_BODY_AVX512 1
 namespace khot::avx512 {
 constexpr int VECTOR_BYTES = 64;
 namespace f32 {
@@ -132,4 +136,5 @@ namespace avx512 = base;
 
 #endif  // KHOT_X86
 #undef KHOT_BODY_AVX2
+#undef KHOT_BODY_AVX512
 #endif  // KHOT_KERNEL_BODY

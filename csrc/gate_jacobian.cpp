@@ -7,9 +7,17 @@
 // because |r|(1 − |r|) and |r| keep their digits where 1 − y has lost them all; for the sparse gate it is y, and for the normal
 // gate its argument.
 //
+// `logistic_weight` is the logistic gate without a residual: w = y − y² up to y = 15/16, and above that, for the few
+// entries where this has lost digits, w = ut/(u + t)² from the score and the threshold of the row: see sigmoid_topk.cpp.
+//
 // An entry with w = 0 adds nothing to the sums and gets exactly 0, whatever its g: the gradient at a
 // masked entry may be inf or NaN, and must not spoil its row. A row with Σ w = 0 has m = 0.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "kernels.h"
+#include "rows.h"
 #include "threads.h"
 
 namespace khot {
@@ -17,25 +25,63 @@ namespace {
 
 // Rows up to SHORT elements are summed in groups, so that what is done once per row is done for many at a time.
 // A group stays in the nearest cache.
-constexpr int64_t SHORT = 256, GROUP_ELEMENTS = 2048;
+constexpr int64_t SHORT = 128, GROUP_ELEMENTS = 2048;
 constexpr int GROUP = 16;
+
+// A row, as far as its products need it; the last four for `logistic_weight` alone.
+template <typename real>
+struct Piece {
+    const real *state, *grad;
+    real scale;  // 1/τ
+    const real* x;
+    real anchor, t, rate;
+};
+
+// All rows. mean may be null.
+template <typename real>
+struct JacobianRows {
+    const real *state, *grad, *temperature;
+    int64_t temperature_stride;
+    real *out, *mean;
+    int64_t n;
+    const real *x, *threshold;  // null but for `logistic_weight`
+
+    // t is 0 in a row that needed no root: no score can move its weights.
+    Piece<real> operator[](int64_t r) const {
+        const real tau = temperature[r * temperature_stride];
+        Piece<real> row = {state + r * n, grad + r * n, 1 / tau, nullptr, 0, 1, 0};
+        if (threshold != nullptr) {
+            row.x = x + r * n;
+            row.anchor = threshold[2 * r];
+            row.t = threshold[2 * r + 1];
+            row.rate = rate_of(tau);
+        }
+        return row;
+    }
+};
+
+struct SlopeSums {
+    double w, wg;
+
+    void add(const SlopeSums& other) {
+        w += other.w;
+        wg += other.wg;
+    }
+    double mean() const { return w == 0 ? 0 : wg / w; }
+};
 
 template <typename real>
 struct GateJacobianTable {
-    // Consecutive rows, from first to last.
-    void (*rows)(const real* state, const real* grad, const real* temperature, int64_t temperature_stride,
-                 real* out, real* mean, int64_t rows, int64_t n);
-    // The two passes over a piece of a row; scale is 1/τ.
-    void (*sums)(const real* state, const real* grad, int64_t n, double* sum_w, double* sum_wg);
-    void (*write)(const real* state, const real* grad, real scale, real mean, real* out, int64_t n);
+    void (*rows)(const JacobianRows<real>& all, int64_t begin, int64_t end);
+    // The two passes over the entries of a row from begin to end.
+    SlopeSums (*sums)(const Piece<real>& row, int64_t begin, int64_t end);
+    void (*write)(const Piece<real>& row, real mean, real* out, int64_t begin, int64_t end);
 };
 
 template <typename real>
 struct GateJacobianTables {
     GateJacobianTable<real> of[4];  // by GateKind
 };
-
-inline double weighted_mean(double sum_w, double sum_wg) { return sum_w == 0 ? 0 : sum_wg / sum_w; }
 
 }  // namespace
 }  // namespace khot
@@ -51,51 +97,45 @@ const GateJacobianTables<double>& tables(double) { return KHOT_PICK(f64::gate_ja
 
 // One row by many threads: all sums, then (the end of a parallel region is a barrier) all outputs.
 template <typename real>
-void long_row(const GateJacobianTable<real>& kernel, const real* state, const real* grad, real scale,
-              real* out, real* mean, int64_t n, int threads) {
+real long_row(const GateJacobianTable<real>& kernel, const Piece<real>& row, real* out, int64_t n, int threads) {
     const Parts parts(n);
-    double part_w[MAX_PARTS], part_wg[MAX_PARTS];
+    SlopeSums of_part[MAX_PARTS];
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
         for (int64_t p = begin; p < end; ++p) {
-            const int64_t at = parts.begin(p);
-            kernel.sums(state + at, grad + at, parts.length(p), &part_w[p], &part_wg[p]);
+            of_part[p] = kernel.sums(row, parts.begin(p), parts.begin(p) + parts.length(p));
         }
     });
-    double sum_w = 0, sum_wg = 0;
-    for (int64_t p = 0; p < parts.count; ++p) {
-        sum_w += part_w[p];
-        sum_wg += part_wg[p];
-    }
-    *mean = real(weighted_mean(sum_w, sum_wg));
+    SlopeSums total = {};
+    for (int64_t p = 0; p < parts.count; ++p) total.add(of_part[p]);
+    const real mean = real(total.mean());
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
-        const int64_t at = parts.begin(begin), stop = parts.begin(end - 1) + parts.length(end - 1);
-        kernel.write(state + at, grad + at, scale, *mean, out + at, stop - at);
+        kernel.write(row, mean, out, parts.begin(begin), parts.begin(end - 1) + parts.length(end - 1));
     });
+    return mean;
 }
 
 }  // namespace
 
 template <typename real>
-void gate_jacobian(GateKind gate, const real* state, const real* grad, const real* temperature,
-                   int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n, int threads) {
+void gate_jacobian(GateKind gate, const real* state, const real* x, const real* threshold, const real* grad,
+                   const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
+                   int threads) {
     const GateJacobianTable<real>& kernel = tables(real()).of[int(gate)];
+    const JacobianRows<real> all = {state, grad, temperature, temperature_stride, out, mean, n, x, threshold};
     threads = useful_threads(rows * n, threads);
     if (rows < threads && n >= LONG_ROW) {
         for (int64_t row = 0; row < rows; ++row) {
-            const real scale = 1 / temperature[row * temperature_stride];
-            long_row(kernel, state + row * n, grad + row * n, scale, out + row * n, mean + row, n, threads);
+            const real found = long_row(kernel, all[row], out + row * n, n, threads);
+            if (mean != nullptr) mean[row] = found;
         }
         return;
     }
-    parallel_ranges(threads, rows, [&](int64_t begin, int64_t end) {
-        kernel.rows(state + begin * n, grad + begin * n, temperature + begin * temperature_stride,
-                    temperature_stride, out + begin * n, mean + begin, end - begin, n);
-    });
+    parallel_ranges(threads, rows, [&](int64_t begin, int64_t end) { kernel.rows(all, begin, end); });
 }
 
-template void gate_jacobian(GateKind, const float*, const float*, const float*, int64_t, float*, float*, int64_t, int64_t,
-                            int);
-template void gate_jacobian(GateKind, const double*, const double*, const double*, int64_t, double*, double*, int64_t,
-                            int64_t, int);
+template void gate_jacobian(GateKind, const float*, const float*, const float*, const float*, const float*, int64_t, float*,
+                            float*, int64_t, int64_t, int);
+template void gate_jacobian(GateKind, const double*, const double*, const double*, const double*, const double*, int64_t,
+                            double*, double*, int64_t, int64_t, int);
 
 }  // namespace khot

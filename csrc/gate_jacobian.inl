@@ -2,120 +2,157 @@
 
 #include "vector.inl"
 
-// Everything below is inlined for each gate, where its number is a constant.
-KHOT_INLINE vec slope_of(GateKind gate, vec state) {
-    if (gate == GateKind::sparse) {
-        return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
-    }
-    if (gate == GateKind::normal) return exponential(state * state * real(-0.5)) * real(0.3989422804014327);
-    const vec distance = state < 0 ? -state : state;
-    return gate == GateKind::laplace ? distance : distance * (1 - distance);
+KHOT_INLINE bool any(ivec mask) {
+#if KHOT_BODY_AVX512
+    return (KHOT_SINGLE ? int(_mm512_movepi32_mask((__m512i)mask)) : int(_mm512_movepi64_mask((__m512i)mask))) != 0;
+#elif KHOT_BODY_AVX2
+    return _mm256_movemask_epi8((__m256i)mask) != 0;
+#else
+    bits some = 0;
+    for (int lane = 0; lane < LANES; ++lane) some |= mask[lane];
+    return some != 0;
+#endif
 }
+
+// Everything below is inlined for each gate, where its number is a constant.
 
 // A state without slope.
 KHOT_INLINE real still(GateKind gate) { return gate == GateKind::normal ? real(1e18) : real(0); }
+
+// w of `count` entries from i on, at most LANES.
+KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64_t count) {
+    const bool whole = count >= LANES;
+    const vec state = whole ? load(piece.state + i) : load_tail(piece.state + i, count, still(gate));
+    if (gate == GateKind::sparse) return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
+    if (gate == GateKind::laplace) return state < 0 ? -state : state;
+    if (gate == GateKind::logistic) {
+        const vec distance = state < 0 ? -state : state;
+        return distance * (1 - distance);
+    }
+    if (gate == GateKind::normal) return exponential(state * state * real(-0.5)) * real(0.3989422804014327);
+    const vec w = state - state * state;
+    const ivec high = state > real(0.9375);
+    if (__builtin_expect(!any(high), 1)) return w;
+    // Half the difference cannot overflow; where u is capped the slope is 0: see sigmoid_topk.inl.
+    const vec x = whole ? load(piece.x + i) : load_tail(piece.x + i, count, piece.anchor);
+    const vec u = exponential((x * real(0.5) - piece.anchor * real(0.5)) * (piece.rate * 2));
+    const vec inverse = 1 / (u + piece.t), exact = (u * inverse) * (piece.t * inverse);
+    return high ? (vec)((u < CAPPED) & (ivec)exact) : w;
+}
 
 struct LaneSums {
     vec w, wg;
 };
 
-// Where w = 0 the value is chosen by a select, not by the product, since 0 · inf is NaN.
-KHOT_INLINE LaneSums sums_of(GateKind gate, const real* state, const real* grad, int64_t n) {
+// Where w = 0 the value is chosen by a select, not by the product, since 0 · inf is NaN. w is kept unless that is null.
+KHOT_INLINE LaneSums sums_of(GateKind gate, const Piece<real>& piece, int64_t begin, int64_t end, real* kept) {
     LaneSums s[2] = {};
-    const auto add = [&](vec saved, vec g, LaneSums& to) __attribute__((always_inline)) {
-        const vec w = slope_of(gate, saved);
+    if (gate == GateKind::logistic_weight && piece.t == 0) return s[0];
+    const auto add = [&](int64_t at, vec w, vec g, LaneSums& to) __attribute__((always_inline)) {
+        if (kept != nullptr) store(kept + at, w);
         to.w += w;
         to.wg += w * (w == 0 ? vec{} : g);
     };
-    int64_t i = 0;
-    for (; i + 2 * LANES <= n; i += 2 * LANES) {
-        add(load(state + i), load(grad + i), s[0]);
-        add(load(state + i + LANES), load(grad + i + LANES), s[1]);
+    int64_t i = begin;
+    for (; i + 2 * LANES <= end; i += 2 * LANES) {
+        add(i, slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
+        add(i + LANES, slopes(gate, piece, i + LANES, LANES), load(piece.grad + i + LANES), s[1]);
     }
-    for (; i + LANES <= n; i += LANES) add(load(state + i), load(grad + i), s[0]);
-    if (i < n) add(load_tail(state + i, n - i, still(gate)), load_tail(grad + i, n - i, 0), s[0]);
+    for (; i + LANES <= end; i += LANES) add(i, slopes(gate, piece, i, LANES), load(piece.grad + i), s[0]);
+    if (i < end) {
+        const vec w = slopes(gate, piece, i, end - i), g = load_tail(piece.grad + i, end - i, 0);
+        if (kept != nullptr) store_tail(kept + i, w, end - i);
+        s[0].w += w;
+        s[0].wg += w * (w == 0 ? vec{} : g);
+    }
     return {s[0].w + s[1].w, s[0].wg + s[1].wg};
 }
 
-KHOT_INLINE void sums(GateKind gate, const real* state, const real* grad, int64_t n, double* sum_w, double* sum_wg) {
-    double total_w = 0, total_wg = 0;
-    for (int64_t begin = 0; begin < n; begin += BLOCK) {
-        const LaneSums s = sums_of(gate, state + begin, grad + begin, n - begin < BLOCK ? n - begin : BLOCK);
-        total_w += double(sum_of_lanes(s.w));
-        total_wg += double(sum_of_lanes(s.wg));
+KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from, int64_t to) {
+    SlopeSums total = {};
+    for (int64_t begin = from; begin < to; begin += BLOCK) {
+        const LaneSums s = sums_of(gate, piece, begin, to - begin < BLOCK ? to : begin + BLOCK, nullptr);
+        total.add({double(sum_of_lanes(s.w)), double(sum_of_lanes(s.wg))});
     }
-    *sum_w = total_w;
-    *sum_wg = total_wg;
+    return total;
 }
 
-KHOT_INLINE void write(GateKind gate, const real* state, const real* grad, real scale, real mean, real* out,
-                       int64_t n) {
-    const auto product = [&](vec saved, vec g) __attribute__((always_inline)) {
-        const vec w = slope_of(gate, saved);
-        return w == 0 ? vec{} : (w * scale) * (g - mean);
+// With `kept`, out holds w.
+KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, bool kept, real* out, int64_t begin,
+                       int64_t end) {
+    if (gate == GateKind::logistic_weight && piece.t == 0) {
+        for (int64_t i = begin; i < end; ++i) out[i] = piece.state[i] == piece.state[i] ? 0 : piece.state[i];
+        return;
+    }
+    const auto product = [&](vec w, vec g) __attribute__((always_inline)) {
+        return w == 0 ? vec{} : (w * piece.scale) * (g - mean);
     };
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) store(out + i, product(load(state + i), load(grad + i)));
-    if (i < n) store_tail(out + i, product(load_tail(state + i, n - i, still(gate)), load_tail(grad + i, n - i, 0)), n - i);
+    int64_t i = begin;
+    for (; i + LANES <= end; i += LANES) {
+        store(out + i, product(kept ? load(out + i) : slopes(gate, piece, i, LANES), load(piece.grad + i)));
+    }
+    if (i < end) {
+        const vec w = kept ? load_tail(out + i, end - i, 0) : slopes(gate, piece, i, end - i);
+        store_tail(out + i, product(w, load_tail(piece.grad + i, end - i, 0)), end - i);
+    }
 }
 
-KHOT_INLINE real mean_of(GateKind gate, const real* state, const real* grad, int64_t n) {
+KHOT_INLINE real mean_of(GateKind gate, const Piece<real>& row, int64_t n) {
     const Parts parts(n);
-    double sum_w = 0, sum_wg = 0;
+    SlopeSums total = {};
     for (int64_t p = 0; p < parts.count; ++p) {
-        double part_w, part_wg;
-        sums(gate, state + parts.begin(p), grad + parts.begin(p), parts.length(p), &part_w, &part_wg);
-        sum_w += part_w;
-        sum_wg += part_wg;
+        total.add(sums(gate, row, parts.begin(p), parts.begin(p) + parts.length(p)));
     }
-    return real(weighted_mean(sum_w, sum_wg));
+    return real(total.mean());
 }
 
-// The means of a group of short rows.
-KHOT_INLINE void means_of(GateKind gate, const real* state, const real* grad, real* mean, int count, int64_t n) {
-    vec lanes[2][GROUP];
-    real sums[2][GROUP] = {};
-    for (int r = 0; r < count; ++r) {
-        const LaneSums s = sums_of(gate, state + r * n, grad + r * n, n);
-        lanes[0][r] = s.w;
-        lanes[1][r] = s.wg;
-    }
-    for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, sums[what]);
-    for (int r = 0; r < count; ++r) mean[r] = real(weighted_mean(double(sums[0][r]), double(sums[1][r])));
-}
-
-KHOT_INLINE void rows(GateKind gate, const real* state, const real* grad, const real* temperature,
-                      int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n) {
-    const int64_t fitting = GROUP_ELEMENTS / (n + 1), size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
-    for (int64_t first = 0; first < rows; first += size) {
-        const int count = int(rows - first < size ? rows - first : size);
+// Consecutive rows, in groups if they are short.
+KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begin, int64_t end) {
+    const int64_t n = all.n, fitting = GROUP_ELEMENTS / (n + 1);
+    const int64_t size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
+    const bool kept = gate == GateKind::logistic_weight && n <= BLOCK;  // slopes that take exponentials, while near
+    for (int64_t first = begin; first < end; first += size) {
+        const int count = int(end - first < size ? end - first : size);
+        real mean[GROUP];
         if (size > 1) {
-            means_of(gate, state + first * n, grad + first * n, mean + first, count, n);
+            vec lanes[2][GROUP];
+            real totals[2][GROUP] = {};
+            for (int r = 0; r < count; ++r) {
+                const LaneSums s = sums_of(gate, all[first + r], 0, n, kept ? all.out + (first + r) * n : nullptr);
+                lanes[0][r] = s.w;
+                lanes[1][r] = s.wg;
+            }
+            for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, totals[what]);
+            for (int r = 0; r < GROUP; ++r) mean[r] = totals[0][r] == 0 ? 0 : totals[1][r] / totals[0][r];
+        } else if (kept) {
+            const LaneSums s = sums_of(gate, all[first], 0, n, all.out + first * n);
+            mean[0] = real(SlopeSums{double(sum_of_lanes(s.w)), double(sum_of_lanes(s.wg))}.mean());
         } else {
-            mean[first] = mean_of(gate, state + first * n, grad + first * n, n);
+            mean[0] = mean_of(gate, all[first], n);
         }
-        for (int64_t r = first; r < first + count; ++r) {
-            write(gate, state + r * n, grad + r * n, 1 / temperature[r * temperature_stride], mean[r], out + r * n, n);
+        for (int r = 0; r < count; ++r) {
+            write(gate, all[first + r], mean[r], kept, all.out + (first + r) * n, 0, n);
+            if (all.mean != nullptr) all.mean[first + r] = mean[r];
         }
     }
 }
 
-#define KHOT_GATE(name)                                                                                          \
-    static void name##_rows(const real* state, const real* grad, const real* temperature,                        \
-                            int64_t temperature_stride, real* out, real* mean, int64_t count, int64_t n) {       \
-        rows(GateKind::name, state, grad, temperature, temperature_stride, out, mean, count, n);                 \
-    }                                                                                                            \
-    static void name##_sums(const real* state, const real* grad, int64_t n, double* sum_w, double* sum_wg) {     \
-        sums(GateKind::name, state, grad, n, sum_w, sum_wg);                                                     \
-    }                                                                                                            \
-    static void name##_write(const real* state, const real* grad, real scale, real mean, real* out, int64_t n) { \
-        write(GateKind::name, state, grad, scale, mean, out, n);                                                 \
+#define KHOT_GATE(name)                                                                                         \
+    static void name##_rows(const JacobianRows<real>& all, int64_t begin, int64_t end) {                        \
+        rows(GateKind::name, all, begin, end);                                                                  \
+    }                                                                                                           \
+    static SlopeSums name##_sums(const Piece<real>& row, int64_t begin, int64_t end) {                          \
+        return sums(GateKind::name, row, begin, end);                                                           \
+    }                                                                                                           \
+    static void name##_write(const Piece<real>& row, real mean, real* out, int64_t begin, int64_t end) {        \
+        write(GateKind::name, row, mean, false, out, begin, end);                                                      \
     }
 
 KHOT_GATE(logistic)
 KHOT_GATE(laplace)
 KHOT_GATE(sparse)
 KHOT_GATE(normal)
+KHOT_GATE(logistic_weight)
 #undef KHOT_GATE
 
 static const GateJacobianTables<real> gate_jacobian_tables = {{
@@ -123,4 +160,5 @@ static const GateJacobianTables<real> gate_jacobian_tables = {{
     {laplace_rows, laplace_sums, laplace_write},
     {sparse_rows, sparse_sums, sparse_write},
     {normal_rows, normal_sums, normal_write},
+    {logistic_weight_rows, logistic_weight_sums, logistic_weight_write},
 }};

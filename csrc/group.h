@@ -10,7 +10,7 @@ namespace khot {
 namespace {
 
 // The start is estimated from at most this many elements of a row, in pieces spread over it.
-constexpr int64_t SAMPLE = 1024, SAMPLE_PIECE = 64;
+constexpr int64_t SAMPLE = 256, SAMPLE_PIECE = 16;
 
 // Beyond this standard deviation, in units of τ, an estimate from moments is too rough to start from.
 constexpr double WIDE = 6;
@@ -18,7 +18,7 @@ constexpr double WIDE = 6;
 // The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
 constexpr double CLIPPED_WIDE = 4;
 
-// Up to this length, sums of weights themselves are exact enough.
+// Up to this length, a second look at a row that seems wide costs less than a selection.
 constexpr int64_t ROUGH = 256;
 
 // Short rows are searched for in groups of so many rows and about so many elements.
@@ -28,8 +28,9 @@ constexpr int64_t GROUP_ELEMENTS = 4096;
 template <typename real>
 struct Group {
     double k[GROUP];
-    real rate[GROUP], logit[GROUP];  // 1/τ, logit(k/n)
-    int ordinary[GROUP];             // 1: worth trying
+    real rate[GROUP];                // 1/τ
+    real logit[GROUP], tilt[GROUP];  // of k/n, and tanh of half of it
+    int ordinary[GROUP];             // 1: worth trying; where a score times the rate cannot be wrong but by overflow
     double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
     real anchor[GROUP];
     int open[GROUP];                 // 1: not found
@@ -48,14 +49,17 @@ void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& gr
     for (int r = 0; r < GROUP; ++r) {
         const int64_t row = first + (r < count ? r : 0);
         const double k = rows.k[row * rows.k_stride];
-        const bool ordinary = k > 0 && k < double(rows.n);
+        const real rate = rate_of(rows.temperature[row * rows.temperature_stride]);
+        const bool ordinary = k > 0 && k < double(rows.n) && rate > real(1e-30);
         group.k[r] = k;
-        group.rate[r] = rate_of(rows.temperature[row * rows.temperature_stride]);
+        group.rate[r] = rate;
         group.ordinary[r] = ordinary ? 1 : 0;
-        group.logit[r] = group.middle[r] = 0;
+        group.logit[r] = group.tilt[r] = 0;
+        group.middle[r] = 0;
         if (!ordinary) continue;
         const double n = double(rows.n);
         group.logit[r] = real(std::log(k / (n - k)));
+        group.tilt[r] = real(2 * k / n - 1);
         group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
     }
 }

@@ -6,12 +6,14 @@
 namespace khot {
 
 // The gates of the threshold family that have kernels; the numbers are those of khot.kernels.cpu.
-enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3 };
+enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3, logistic_weight = 4 };
 
-// See gate_jacobian.cpp. real: float, double.
+// See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for logistic_weight alone, and
+// mean may be null.
 template <typename real>
-void gate_jacobian(GateKind gate, const real* state, const real* grad, const real* temperature,
-                   int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n, int threads);
+void gate_jacobian(GateKind gate, const real* state, const real* x, const real* threshold, const real* grad,
+                   const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
+                   int threads);
 
 // A forward kernel of the family: see sigmoid_topk.cpp, threshold_topk.cpp and normal_topk.cpp. mask and state may be null. False when
 // there was not enough memory.
@@ -20,9 +22,11 @@ using GatedTopK = bool(const real* x, const unsigned char* mask, const double* k
                        const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows,
                        int64_t n, int threads);
 
+// With two numbers for each row, the anchor and t of y = u/(u + t), u = exp((x − anchor)/τ), unless threshold is null;
+// t is 0 in a row that needed no root.
 template <typename real>
 bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
-                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
+                  int64_t temperature_stride, real* y, real* state, real* threshold, int64_t rows, int64_t n, int threads);
 template <typename real>
 bool laplace_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                   int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);

@@ -31,6 +31,7 @@ struct Row {
     real* y;
     real* state;  // or null: see gate_jacobian.cpp
     int64_t n;
+    real* threshold = nullptr;  // or where two numbers go: see sigmoid_topk() in kernels.h
 };
 
 // All rows.
@@ -45,6 +46,7 @@ struct Rows {
     real* y;
     real* state;
     int64_t n;
+    real* threshold = nullptr;
 
     Row<real> operator[](int64_t r) const {
         return {x + r * n,
@@ -53,7 +55,8 @@ struct Rows {
                 rate_of(temperature[r * temperature_stride]),
                 y + r * n,
                 state == nullptr ? nullptr : state + r * n,
-                n};
+                n,
+                threshold == nullptr ? nullptr : threshold + 2 * r};
     }
 };
 

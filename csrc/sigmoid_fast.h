@@ -1,4 +1,4 @@
-// The fast path of sigmoid_topk.cpp: Halley's method from the threshold of a Gaussian row.
+// The fast path of sigmoid_topk.cpp: one evaluation at the threshold of a Gaussian row, then Halley's method if need be.
 #pragma once
 
 #include "kth_largest.h"
@@ -18,12 +18,11 @@ real selected_anchor(const real* x, int64_t n, const Group<real>& group, int r, 
     return real(double(anchor) - half_gap - group.middle[r] / double(group.rate[r]));
 }
 
-// The fast path for `count` rows from x on: Halley on Σy − k in each until it is close. Afterwards u stands in
-// place of y, t in the group, and open[r] is 1 where it failed. set_sums(rows, count, first) sets the group's sums
-// of these rows, either from x (and leaves u) or at group.t. `spare` is memory for a selection in row r, at
-// spare + r·spare_stride.
+// The fast path for `count` rows from x on. Afterwards t stands in the group, and open[r] is 1 where it failed.
+// set_sums(rows, count, round) sets the group's sums of these rows: in round 0 those of powers, from x, which leaves u in
+// the place of y, and later those at group.t. `spare` is memory for a selection in row r, at spare + r·spare_stride.
 template <typename real, typename SetSums>
-void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, HalleyGroup<real>& group, real* spare,
+void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, SearchGroup<real>& group, real* spare,
             int64_t spare_stride, const SetSums& set_sums) {
     kernel.gaussian_anchors(x, n, count, real(1), group);
     int busy[GROUP], left = 0;  // the rows still at work
@@ -39,14 +38,18 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
         group.slope[r] = group.t[r] = 1;
     }
     for (int round = 0; left > 0 && round < ROUNDS; ++round) {
-        set_sums(busy, left, round == 0);
-        kernel.halley_step(group);
+        set_sums(busy, left, round);
+        if (round == 0) {
+            kernel.first_step(group);
+        } else {
+            kernel.halley_step(group);
+        }
         int still = 0;
         for (int b = 0; b < left; ++b) {
             const int r = busy[b];
-            // The first sums are rough: they will do for a short row that is not nearly hard.
-            const bool exact = round > 0 || (n <= ROUGH && 4 * double(group.slope[r]) > group.k[r]);
-            const bool found = exact && group.size[r] < real(CLOSE<real>);
+            // The first sums are rough: they will do for a row that is not nearly hard.
+            const bool found = round > 0 ? group.size[r] < real(CLOSE<real>)
+                                         : group.certain[r] != 0 && 4 * double(group.slope[r]) > group.k[r];
             const bool lost = !(group.size[r] < 4 && group.t[r] > real(1e-9) && group.t[r] < real(1e9));
             if (found && !lost) group.open[r] = 0;
             if (found || lost) {
@@ -61,22 +64,32 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
 
 // The same for one long row, in parts shared between threads.
 template <typename real>
-void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, HalleyGroup<real>& group, real* spare,
+void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, SearchGroup<real>& group, real* spare,
                      int threads) {
     const Parts parts(row.n);
-    Sums of_part[MAX_PARTS];
-    search(kernel, row.x, row.n, 1, group, spare, 0, [&](const int*, int, bool first) {
+    PowerSums powers[MAX_PARTS];
+    Sums sums[MAX_PARTS];
+    search(kernel, row.x, row.n, 1, group, spare, 0, [&](const int*, int, int round) {
         parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
             for (int64_t p = begin; p < end; ++p) {
-                real* u = row.y + parts.begin(p);
-                of_part[p] = first ? kernel.start(row.x + parts.begin(p), group.anchor[0], group.rate[0], u,
-                                                  parts.length(p))
-                                   : kernel.evaluate(u, group.t[0], parts.length(p));
+                const int64_t at = parts.begin(p), length = parts.length(p);
+                real* u = row.y + at;
+                if (round == 0) {
+                    powers[p] = kernel.start(row.x + at, group.anchor[0], group.rate[0], u, length);
+                } else {
+                    sums[p] = kernel.evaluate(u, group.t[0], length);
+                }
             }
         });
-        Sums sum = {};
-        for (int64_t p = 0; p < parts.count; ++p) sum.add(of_part[p]);
-        group.set_sums(0, sum);
+        if (round == 0) {
+            PowerSums total = {};
+            for (int64_t p = 0; p < parts.count; ++p) total.add(powers[p]);
+            group.set_powers(0, total);
+        } else {
+            Sums total = {};
+            for (int64_t p = 0; p < parts.count; ++p) total.add(sums[p]);
+            group.set_sums(0, total);
+        }
     });
 }
 

@@ -36,7 +36,7 @@ double bracketed(double low, double high, double start, double extra_p, double e
     return std::exp(-e);
 }
 
-// `scratch` holds n reals. It fills row.y (and row.state) completely.
+// `scratch` holds n reals. It fills row.y (and row.state and row.threshold) completely.
 template <typename real>
 void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const int64_t n = row.n;
@@ -45,7 +45,12 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
         row.x = row.y;
     }
     const Census census = kernel.census(row.x, n);
-    if (settle(row, census)) return;
+    const auto keep = [&](real anchor, real t) {
+        if (row.threshold == nullptr) return;
+        row.threshold[0] = anchor;
+        row.threshold[1] = t;
+    };
+    if (settle(row, census)) return keep(0, 0);
     const int64_t allowed = n - census.excluded;
     // Excluded entries are smaller than all others, so the order statistics of the whole row serve.
     const int64_t ceiling = int64_t(std::ceil(row.k)), floor = int64_t(std::floor(row.k));
@@ -66,7 +71,8 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double start = ties > 1 && left > 0.02 * ties && left < 0.98 * ties ? std::log(left / (ties - left)) : (low + high) / 2;
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
-    finish(kernel, row.y, row.state, real(t), n);
+    keep(anchor, real(t));
+    kernel.write(row.y, real(t), row.y, row.state, n);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include "vector.inl"
 #include "blocks.inl"
+#include "estimates.inl"
+#include "sigmoid_start.inl"
 
 struct Gates {
     vec distance, count, slope, bend;
@@ -10,7 +12,7 @@ struct Gates {
 // Adds the gates y = u/(u + t). Each is taken as its signed distance to the nearer of 0 and 1, and a count of
 // those nearer to 1: sums of small numbers, which keep the digits that a sum of weights near 1 would lose.
 KHOT_INLINE void add_gates(vec u, vec t, Gates& sums) {
-    const vec inverse = 1 / (u + t);
+    const vec inverse = quotient(all(1), u + t);
     const ivec above = u > t;
     const vec y = u * inverse;
     const vec a = above ? t * inverse : y;
@@ -58,40 +60,6 @@ static void exponentials(const real* x, real anchor, real rate, real* u, int64_t
     exponentials_block(x, anchor, rate, u, n);
 }
 
-struct Powers {
-    vec y1, y2, y3;
-};
-
-// The exponentials of one block and, while they are near, Σy, Σy² and Σy³ at t = 1: quicker and less exact than
-// evaluate_block(), and good enough for a first step.
-KHOT_INLINE Powers start_block(const real* x, real anchor, real rate, real* u, int64_t n) {
-    exponentials_block(x, anchor, rate, u, n);
-    Powers sums = {};
-    const auto add = [&](vec v) __attribute__((always_inline)) {
-        const vec y = v / (v + 1), square = y * y;
-        sums.y1 += y;
-        sums.y2 += square;
-        sums.y3 += square * y;
-    };
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) add(load(u + i));
-    if (i < n) add(load_tail(u + i, n - i, 0));
-    return sums;
-}
-
-static Sums from_powers(double y1, double y2, double y3) { return {0, y1, y1 - y2, y1 - 3 * y2 + 2 * y3}; }
-
-static Sums start(const real* x, real anchor, real rate, real* u, int64_t n) {
-    double y1 = 0, y2 = 0, y3 = 0;
-    KHOT_BLOCKS(n) {
-        const Powers sums = start_block(x + begin, anchor, rate, u + begin, end - begin);
-        y1 += double(sum_of_lanes(sums.y1));
-        y2 += double(sum_of_lanes(sums.y2));
-        y3 += double(sum_of_lanes(sums.y3));
-    }
-    return from_powers(y1, y2, y3);
-}
-
 // Sums of a, a² and a³ over the gates below and above a split at u = 1, where a is the distance to 0 below and
 // to 1 above: their derivatives in the shift are polynomials in a. The sums above are what the ones below
 // leave of the total; that is accurate where it matters, since the two sides balance at the root.
@@ -131,67 +99,39 @@ static SplitSums evaluate_split(const real* u, real t, bool ties_below, int64_t 
     return sums;
 }
 
-// y = u/(u + t). y may be u itself.
-static void write(const real* u, real t, real* y, int64_t n) {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const vec v = load(u + i);
-        store(y + i, v / (v + t));
-    }
-    if (i < n) {
-        const vec v = load_tail(u + i, n - i, 0);
-        store_tail(y + i, v / (v + t), n - i);
-    }
-}
-
 // The signed distance of y to the nearer of 0 and 1, for sum = u + t. Where u is capped it is 0, and not that of the cap:
 // a slope there, however small, would be multiplied by the largest scores of all.
 KHOT_INLINE vec residual_of(vec u, vec t, vec sum, vec weight) {
-    const vec above = (vec)((u < CAPPED) & (ivec)(-t / sum));
+    const vec above = (vec)((u < CAPPED) & (ivec)quotient(-t, sum));
     return u > t ? above : weight;
 }
 
-// The weights and their residuals.
-static void write_both(const real* u, real t, real* y, real* residual, int64_t n) {
+// The weights y = u/(u + t), quotients, which cannot exceed 1; and their residuals, unless that is null. y may be u itself.
+static void write(const real* u, real t, real* y, real* residual, int64_t n) {
+    const vec limit = all(t);
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const vec v = load(u + i), sum = v + t, weight = v / sum;  // a quotient, which cannot exceed 1
-        store(y + i, weight);
-        store(residual + i, residual_of(v, all(t), sum, weight));
+    if (residual == nullptr) {
+        for (; i + LANES <= n; i += LANES) {
+            const vec v = load(u + i);
+            store(y + i, quotient(v, v + limit));
+        }
+    } else {
+        for (; i + LANES <= n; i += LANES) {
+            const vec v = load(u + i), sum = v + limit, weight = quotient(v, sum);
+            store(y + i, weight);
+            store(residual + i, residual_of(v, limit, sum, weight));
+        }
     }
     if (i < n) {
-        const vec v = load_tail(u + i, n - i, 0), sum = v + t, weight = v / sum;
+        const vec v = load_tail(u + i, n - i, 0), sum = v + limit, weight = quotient(v, sum);
         store_tail(y + i, weight, n - i);
-        store_tail(residual + i, residual_of(v, all(t), sum, weight), n - i);
+        if (residual != nullptr) store_tail(residual + i, residual_of(v, limit, sum, weight), n - i);
     }
 }
 
 #include "anchors.inl"
 
-static void start_rows(const real* x, real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group) {
-    if (n > SUM_BLOCK) {
-        for (int b = 0; b < count; ++b) {
-            const int r = rows[b];
-            group.set_sums(r, start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n));
-        }
-        return;
-    }
-    vec lanes[3][GROUP];
-    real sums[3][GROUP] = {};
-    for (int b = 0; b < count; ++b) {
-        const int r = rows[b];
-        const Powers powers = start_block(x + r * n, group.anchor[r], group.rate[r], u + r * n, n);
-        lanes[0][b] = powers.y1;
-        lanes[1][b] = powers.y2;
-        lanes[2][b] = powers.y3;
-    }
-    for (int what = 0; what < 3; ++what) sums_of_lanes(lanes[what], count, sums[what]);
-    for (int b = 0; b < count; ++b) {
-        group.set_sums(rows[b], from_powers(double(sums[0][b]), double(sums[1][b]), double(sums[2][b])));
-    }
-}
-
-static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group) {
+static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, SearchGroup<real>& group) {
     if (n > SUM_BLOCK) {
         for (int b = 0; b < count; ++b) group.set_sums(rows[b], evaluate(u + rows[b] * n, group.t[rows[b]], n));
         return;
@@ -211,19 +151,15 @@ static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, 
     }
 }
 
-static void write_rows(real* u, real* residual, int64_t n, int count, const HalleyGroup<real>& group) {
+static void write_rows(real* u, real* residual, int64_t n, int count, const SearchGroup<real>& group) {
     for (int r = 0; r < count; ++r) {
         if (group.open[r] != 0) continue;
-        if (residual == nullptr) {
-            write(u + r * n, group.t[r], u + r * n, n);
-        } else {
-            write_both(u + r * n, group.t[r], u + r * n, residual + r * n, n);
-        }
+        write(u + r * n, group.t[r], u + r * n, residual == nullptr ? nullptr : residual + r * n, n);
     }
 }
 
 // One step of Halley's method on Σy − k for each row: updates t, and settles the rows that are close.
-static void halley_step(HalleyGroup<real>& group) {
+static void halley_step(SearchGroup<real>& group) {
     for (int r = 0; r < GROUP; r += LANES) {
         const vec f = load(group.excess + r), slope = load(group.slope + r), bend = load(group.bend + r);
         const vec step = 2 * f * slope / (2 * slope * slope - f * bend);
@@ -253,6 +189,6 @@ static AtOne counts_at_one(const real* u, int64_t n) {
 }
 
 static const SigmoidTable<real> sigmoid_table = {
-    gaussian_anchors, start,  evaluate,      halley_step,    start_rows, evaluate_rows, write_rows,
-    exponentials,     census, counts_at_one, evaluate_split, write,      write_both,
+    gaussian_anchors, start, first_step,   evaluate, halley_step,   start_rows,     evaluate_rows,
+    write_rows,       write, exponentials, census,   counts_at_one, evaluate_split,
 };

@@ -14,6 +14,9 @@ namespace {
 // How many evaluations the fast path may take.
 constexpr int ROUNDS = 5;
 
+// How many powers of the weights the first of them sums.
+constexpr int POWERS = 5;
+
 // Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
 // the count may cancel against k), and the first two derivatives of Σy in the shift.
 struct Sums {
@@ -27,12 +30,29 @@ struct Sums {
     }
 };
 
-// The state of Halley's method in each row of a group.
+// Σ yᵐ for m = 1, 2, …
+struct PowerSums {
+    double y[POWERS];
+
+    void add(const PowerSums& other) {
+        for (int m = 0; m < POWERS; ++m) y[m] += other.y[m];
+    }
+};
+
+// The state of the search in each row of a group.
 template <typename real>
-struct HalleyGroup : Group<real> {
+struct SearchGroup : Group<real> {
     real t[GROUP];
     real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
+    real fall[POWERS - 2][GROUP];                   // Σ yᵐ(1 − y) for m = 2, 3, 4; for m = 1 that is the slope
     real size[GROUP];                               // of the last step; 8 if it was none
+    int certain[GROUP];                             // 1: the first step was exact enough
+
+    void set_powers(int r, const PowerSums& sums) {
+        excess[r] = real(sums.y[0] - this->k[r]);
+        slope[r] = real(sums.y[0] - sums.y[1]);
+        for (int m = 0; m + 2 < POWERS; ++m) fall[m][r] = real(sums.y[m + 1] - sums.y[m + 2]);
+    }
 
     void set_sums(int r, const Sums& sums) {
         excess[r] = real(sums.distance + (sums.count - this->k[r]));
@@ -54,34 +74,27 @@ struct AtOne {
 template <typename real>
 struct SigmoidTable {
     void (*gaussian_anchors)(const real* x, int64_t n, int rows, real softness, Group<real>& group);
-    Sums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
+    // u = exp((x − anchor)·rate) and sums at t = 1, and t from them.
+    PowerSums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
+    void (*first_step)(SearchGroup<real>& group);
+    // Sums at any t, and a better t from them.
     Sums (*evaluate)(const real* u, real t, int64_t n);
-    void (*halley_step)(HalleyGroup<real>& group);
-    // Over the rows of a group: sums of those listed, and the weights of those found.
-    void (*start_rows)(const real* x, real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group);
-    void (*evaluate_rows)(const real* u, int64_t n, const int* rows, int count, HalleyGroup<real>& group);
-    void (*write_rows)(real* u, real* residual, int64_t n, int count, const HalleyGroup<real>& group);
+    void (*halley_step)(SearchGroup<real>& group);
+    // Over the rows of a group: u and sums of all, sums of those listed, and the weights of those found.
+    void (*start_rows)(const real* x, real* u, int64_t n, int count, SearchGroup<real>& group);
+    void (*evaluate_rows)(const real* u, int64_t n, const int* rows, int count, SearchGroup<real>& group);
+    void (*write_rows)(real* u, real* residual, int64_t n, int count, const SearchGroup<real>& group);
+    void (*write)(const real* u, real t, real* y, real* residual, int64_t n);
+    // For the sure path.
     void (*exponentials)(const real* x, real anchor, real rate, real* u, int64_t n);
     Census (*census)(const real* x, int64_t n);
     AtOne (*counts_at_one)(const real* u, int64_t n);
     SplitSums (*evaluate_split)(const real* u, real t, bool ties_below, int64_t n);
-    void (*write)(const real* u, real t, real* y, int64_t n);
-    void (*write_both)(const real* u, real t, real* y, real* residual, int64_t n);
 };
 
 // A step of Halley's method smaller than this leaves an error of rounding size: its cube.
 template <typename real>
 constexpr double CLOSE = SINGLE<real> ? 8e-3 : 8e-6;
-
-// Turns n values u, in place, into weights; and gives their residuals, unless that is null.
-template <typename real>
-void finish(const SigmoidTable<real>& kernel, real* y, real* residual, real t, int64_t n) {
-    if (residual == nullptr) {
-        kernel.write(y, t, y, n);
-    } else {
-        kernel.write_both(y, t, y, residual, n);
-    }
-}
 
 }  // namespace
 }  // namespace khot

@@ -272,12 +272,14 @@ def test_wrong_inputs_are_named(change, error, message):
         ({"rows": 2**40, "n": 2**40}, OverflowError, "overflows"),
         ({"rows": 2**62, "n": 1}, OverflowError, "overflows"),
         ({"n": 2**70}, OverflowError, "too (large|big)"),
-        ({"gate": 3}, ValueError, "gate must be from 0 to 2"),
+        ({"gate": 4}, ValueError, "gate must be from 0 to 3"),
         ({"state": 0}, ValueError, "state must not be a null address"),
         ({"grad": 0}, ValueError, "grad must not be a null address"),
         ({"out": 0}, ValueError, "out must not be a null address"),
         ({"temperature": 0}, ValueError, "temperature must not be a null address"),
-        ({"mean": 0}, ValueError, "mean must not be a null address"),
+        ({"mean": 0}, None, None),
+        ({"gate": 3, "threshold": 1}, ValueError, "x must not be a null address"),
+        ({"gate": 3, "x": 1}, ValueError, "threshold must not be a null address"),
         ({"mean": 1.5}, TypeError, "int"),
         ({"rows": 1.5}, TypeError, "int"),
         ({"rows": None}, TypeError, "int"),
@@ -292,8 +294,8 @@ def test_module_checks_what_it_can(library, name, change, error, message):
             strict=True,
         )
     )
-    order = ("gate", "state", "grad", "temperature", "out", "mean", "rows", "n", "threads")
-    arguments = {"gate": 0, **pointers, "rows": 1, "n": 3, "threads": 1, **change}
+    order = ["gate", "state", "x", "threshold", "grad", "temperature", "out", "mean", "rows", "n", "threads"]
+    arguments = {"gate": 0, "x": 0, "threshold": 0, **pointers, "rows": 1, "n": 3, "threads": 1, **change}
     kernel = getattr(library, name)
     if error is None:
         assert kernel(*(arguments[key] for key in order)) is None
@@ -303,5 +305,5 @@ def test_module_checks_what_it_can(library, name, change, error, message):
 
 
 def test_module_counts_its_arguments(library):
-    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 9 arguments, got 2"):
+    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 11 arguments, got 2"):
         library.gate_jacobian_f32(0, 0)

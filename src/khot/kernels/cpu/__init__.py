@@ -7,7 +7,13 @@ first.
 
 from khot.kernels.cpu.draws import pivotal, subsets, systematic
 from khot.kernels.cpu.entries import topk_entries
-from khot.kernels.cpu.gates import GateKind, gate_jacobian, gated_topk
+from khot.kernels.cpu.gates import (
+    GateKind,
+    gate_jacobian,
+    gated_topk,
+    sigmoid_jacobian,
+    sigmoid_with_thresholds,
+)
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
@@ -22,6 +28,8 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "pivotal",
+    "sigmoid_jacobian",
+    "sigmoid_with_thresholds",
     "soft_rank",
     "soft_rank_jacobian",
     "subsets",

@@ -11,10 +11,12 @@ from torch import Tensor
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 from khot.kernels.loader import Native
 
-__all__ = ["GateKind", "gate_jacobian", "gated_topk"]
+__all__ = ["GateKind", "gate_jacobian", "gated_topk", "sigmoid_jacobian", "sigmoid_with_thresholds"]
 
 GateKind = Literal["logistic", "laplace", "sparse", "normal"]
-_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}  # as in csrc/kernels.h
+# As in csrc/kernels.h.
+_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}
+_LOGISTIC_BY_WEIGHT = 4
 
 
 def gated_topk(
@@ -61,6 +63,7 @@ def gated_topk(
         number_or_address(temperature),
         y.data_ptr(),
         0 if saved is None else saved.data_ptr(),
+        *((0,) if gate == "logistic" else ()),  # no thresholds
         x.numel() // n if n else 0,
         n,
         torch.get_num_threads(),
@@ -118,6 +121,8 @@ def gate_jacobian(
     kernel(
         _GATES[gate],
         state.data_ptr(),
+        0,
+        0,
         grad.data_ptr(),
         number_or_address(temperature),
         out.data_ptr(),
@@ -127,3 +132,72 @@ def gate_jacobian(
         torch.get_num_threads(),
     )
     return out, mean
+
+
+def sigmoid_with_thresholds(x: Tensor, k: float, temperature: float) -> tuple[Tensor, Tensor]:
+    r"""The weights of the logistic gate, and for each row the two numbers that `sigmoid_jacobian` needs.
+
+    They are a and t of :math:`y_i = u_i/(u_i + t)`, :math:`u_i = e^{(x_i - a)/\tau}`; t = 0 in a row whose
+    weights no score can move.
+
+    Args:
+        x: scores, float32 or float64, shape (..., n), with at least one element.
+        k: the budget of all rows.
+        temperature: τ.
+
+    Returns:
+        y of the shape of x and the thresholds of shape (rows, 2), contiguous, without a graph.
+    """
+    library = compiled_library()
+    check("x", x)
+    x = memory(x)
+    n = x.shape[-1]
+    rows = x.numel() // n
+    y = torch.empty_like(x)
+    thresholds = x.new_empty(rows, 2)
+    kernel = library.sigmoid_topk_f32 if x.dtype == torch.float32 else library.sigmoid_topk_f64
+    kernel(
+        x.data_ptr(),
+        0,
+        float(k),  # an int would be an address
+        float(temperature),
+        y.data_ptr(),
+        0,
+        thresholds.data_ptr(),
+        rows,
+        n,
+        torch.get_num_threads(),
+    )
+    return y, thresholds
+
+
+def sigmoid_jacobian(y: Tensor, x: Tensor, thresholds: Tensor, grad: Tensor, temperature: float) -> Tensor:
+    """`gate_jacobian` of the logistic gate from the weights themselves, without the mean.
+
+    Where a weight is so near to 1 that 1 − y has lost digits, its slope comes from score and threshold.
+
+    Args:
+        y: the weights, and
+        x: the scores they are of, shape (..., n), and
+        thresholds: their thresholds, all three of `sigmoid_with_thresholds`.
+        grad: a vector, of the shape and type of y.
+        temperature: τ.
+    """
+    library = compiled_library()
+    x, y, grad = memory(x), memory(y), memory(grad)
+    out = torch.empty_like(y)
+    kernel = library.gate_jacobian_f32 if y.dtype == torch.float32 else library.gate_jacobian_f64
+    kernel(
+        _LOGISTIC_BY_WEIGHT,
+        y.data_ptr(),
+        x.data_ptr(),
+        thresholds.data_ptr(),
+        grad.data_ptr(),
+        float(temperature),
+        out.data_ptr(),
+        0,
+        thresholds.shape[0],
+        y.shape[-1],
+        torch.get_num_threads(),
+    )
+    return out

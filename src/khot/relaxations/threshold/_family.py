@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu, operations
-from khot.kernels.availability import is_plain
+from khot.kernels.availability import inside_a_transform, is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import (
     Number,
@@ -44,7 +44,7 @@ from khot.relaxations.threshold._budget_shares import budget_shares
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._solver import solve
 
-__all__ = ["gated_topk", "weights_gradient"]
+__all__ = ["gated_topk", "gradient_anew", "weights_gradient"]
 
 
 def gated_topk(
@@ -262,6 +262,18 @@ def _gradients(
             moved = torch.where(share > 0, grad_y + torch.where(x.isfinite(), grad_state, 0), 0)
             grad_k = torch.where(rows, (share * moved).sum(-1, keepdim=True), grad_k)
     return grad_x.to(ctx.dtype), grad_k if ctx.needs_input_grad[1] else None, grad_temperature, None, None
+
+
+def gradient_anew(gate: Gate, x: Tensor, k: float, temperature: float, grad: Tensor) -> Tensor:
+    """The gradient in x (…, n) of a call of which no state was saved, with a graph if there is to be one."""
+    if inside_a_transform():
+        function, inputs = _Gated, (*as_rows("gradient", x, k, temperature, -1, None), gate)
+    else:
+        function, inputs = _NativeGated, (x, k, temperature, None, gate)
+    state = cast("tuple[Tensor, Tensor]", function.apply(*inputs))[1]  # pyright: ignore[reportUnknownMemberType]
+    product = _backward_product(gate, state, (grad, None), temperature)
+    assert product is not None
+    return product[0]
 
 
 def _tangents(

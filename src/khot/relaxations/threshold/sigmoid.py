@@ -20,6 +20,7 @@ from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.threshold._family import gated_topk
 from khot.relaxations.threshold._gates import LOGISTIC
+from khot.relaxations.threshold._plain_sigmoid import plain_sigmoid
 
 __all__ = ["inverse_sigmoid_topk", "sigmoid_topk"]
 
@@ -39,7 +40,8 @@ def sigmoid_topk(
     .. math:: y_i = \sigma\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times,
-    in reverse and forward mode.
+    in reverse and forward mode. The scores and the weights may be kept for the backward pass, so neither
+    may be changed in place before it.
 
     Units: the temperature is divided into the scores.
 
@@ -70,6 +72,10 @@ def sigmoid_topk(
 
     Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
+    if mask is None and largest and not hard:
+        y = plain_sigmoid(scores, k, temperature, dim)
+        if y is not None:
+            return y
     return gated_topk("sigmoid_topk", LOGISTIC, scores, k, temperature, dim, mask, largest, hard)
 
 

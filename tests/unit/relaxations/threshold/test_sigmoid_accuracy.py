@@ -67,6 +67,16 @@ def test_rows_of_any_scale(k, scale):
         assert_accurate(khot.sigmoid_topk(x, k), logits(x.numpy(), float(np.float32(k))))
 
 
+@pytest.mark.parametrize("offset", [1e3, -1e3])
+@pytest.mark.parametrize("k", [1, 30, 250.5, 1999])
+def test_a_common_offset_costs_no_digits(k, offset):
+    """The scores in float32, offset and all, are the problem: nothing is rounded at their size."""
+    for n in (64, 500, 2000, 40_000):
+        if k < n:
+            x = scores(n) + offset
+            assert_accurate(khot.sigmoid_topk(x, k), logits(x.numpy(), k))
+
+
 @pytest.mark.parametrize("k", [8, MILLION - 1])
 def test_gradient_of_a_million_entries(k):
     """Where y rounds to 1, y(1 − y) would lose 1 % of the gradient."""

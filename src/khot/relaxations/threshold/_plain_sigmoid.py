@@ -1,0 +1,70 @@
+"""The commonest call of sigmoid top-k: plain scores, numbers for k and τ, the last dimension.
+
+It is the operator of ``_family.py`` with less around it. Nothing is looked at twice, and for the backward
+pass no state is saved but the scores, the weights and two numbers a row: most often both are there anyway. To
+change either in place is then an error in the backward pass, as it is for the weights of ``torch.softmax``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, empty_like, get_num_threads
+
+from khot.kernels import cpu
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.relaxations._arguments import Number
+from khot.relaxations.threshold._family import gradient_anew
+from khot.relaxations.threshold._gates import LOGISTIC
+
+__all__ = ["plain_sigmoid"]
+
+
+def plain_sigmoid(
+    scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int
+) -> Tensor | None:
+    """The weights, or None where anything is out of the ordinary, an error included: the family will tell."""
+    if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
+        return None
+    library = native()
+    if library is None:
+        return None
+    shape, dtype = scores.shape, scores.dtype
+    single = dtype is torch.float32
+    if not shape or not (single or dtype is torch.float64) or (dim != -1 and dim != len(shape) - 1):
+        return None
+    n = shape[-1]
+    if not (0 <= k <= n and 1e-30 < temperature < 1e30):
+        return None
+    if scores.requires_grad and torch.is_grad_enabled():
+        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+    if not scores.is_contiguous() or scores.is_neg():
+        return None
+    y = empty_like(scores)
+    kernel = library.sigmoid_topk_f32 if single else library.sigmoid_topk_f64
+    rows, threads = scores.numel() // n, get_num_threads()
+    kernel(scores.data_ptr(), 0, float(k), temperature, y.data_ptr(), 0, 0, rows, n, threads)
+    return y
+
+
+class _PlainSigmoid(torch.autograd.Function):
+    """(x, k, temperature) → weights, by the compiled kernels; eager and reverse mode only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float, temperature: float) -> Tensor:
+        y, thresholds = cpu.sigmoid_with_thresholds(x, k, temperature)
+        ctx.save_for_backward(x, y, thresholds)
+        ctx.numbers = k, temperature
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, thresholds = ctx.saved_tensors
+        k, temperature = ctx.numbers
+        (grad,) = grads
+        if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
+            return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
+        # Derivatives of derivatives, or a batch of gradients inside vmap.
+        return gradient_anew(LOGISTIC, x, k, temperature, grad), None, None
