@@ -80,7 +80,7 @@ struct GateJacobianTable {
 
 template <typename real>
 struct GateJacobianTables {
-    GateJacobianTable<real> of[4];  // by GateKind
+    GateJacobianTable<real> of[5];  // by GateKind
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 7;
+constexpr int ABI = 8;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
