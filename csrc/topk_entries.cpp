@@ -162,7 +162,7 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
         if (problem.temperature != nullptr) {
             const real* temperature = problem.temperature + first * problem.temperature_stride;
             if (!sigmoid_topk<real>(x, nullptr, &budget, 0, temperature, problem.temperature_stride, dense.get(), nullptr,
-                                    count, n, threads)) {
+                                    nullptr, count, n, threads)) {
                 return false;
             }
         }
