@@ -33,7 +33,10 @@ def test_unknown_suite_names_the_allowed_values():
     result = call("bench", "sigmoidd")
     assert result.code == 2
     known = ", ".join(suite_names())
-    assert f"unknown suite 'sigmoidd'; choose from {known}; or adversarial, list, all, tables" in result.text
+    assert (
+        f"unknown suite 'sigmoidd'; choose from {known}; or adversarial, compiled, list, all, tables"
+        in result.text
+    )
 
 
 @pytest.mark.parametrize(
