@@ -272,7 +272,7 @@ def test_wrong_inputs_are_named(change, error, message):
         ({"rows": 2**40, "n": 2**40}, OverflowError, "overflows"),
         ({"rows": 2**62, "n": 1}, OverflowError, "overflows"),
         ({"n": 2**70}, OverflowError, "too (large|big)"),
-        ({"gate": 3}, ValueError, "gate must be from 0 to 2"),
+        ({"gate": 4}, ValueError, "gate must be from 0 to 3"),
         ({"state": 0}, ValueError, "state must not be a null address"),
         ({"grad": 0}, ValueError, "grad must not be a null address"),
         ({"out": 0}, ValueError, "out must not be a null address"),

@@ -1,4 +1,4 @@
-"""csrc/select.h, which other kernels call: built by itself, since Python does not reach it."""
+"""csrc/kth_largest.h, which other kernels call: built by itself, since Python does not reach it."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ DTYPES = [np.float32, np.float64]
 WITH_NAN = ["some NaN", "almost all NaN", "all NaN", "mixed", "uniform bits"]
 
 WRAPPERS = """
-#include "select.h"
+#include "kth_largest.h"
 #define WRAP(real, suffix)                                                                             \\
     extern "C" real kth_##suffix(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above) { \\
         return khot::kth_largest(x, n, k, scratch, above);                                             \\
@@ -37,7 +37,7 @@ def select(tmp_path_factory):
         pytest.skip("needs a C++ compiler")
     folder = tmp_path_factory.mktemp("select")
     (folder / "wrappers.cpp").write_text(WRAPPERS)
-    sources = [folder / "wrappers.cpp", SOURCES / "select.cpp", SOURCES / "dispatch.cpp"]
+    sources = [folder / "wrappers.cpp", SOURCES / "kth_largest.cpp", SOURCES / "dispatch.cpp"]
     command = [compiler, "-std=c++17", "-O2", "-fno-trapping-math", "-fopenmp-simd", "-shared", "-fPIC"]
     if os.environ.get("KHOT_SANITIZE"):
         command.append(f"-fsanitize={os.environ['KHOT_SANITIZE']}")
