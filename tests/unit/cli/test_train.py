@@ -76,7 +76,7 @@ def test_two_processes_do_what_one_does(tmp_path):
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("top-1") == 1
