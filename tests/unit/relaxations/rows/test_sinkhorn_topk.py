@@ -21,7 +21,7 @@ SORTED = Relaxation(
     max_n=5_000,
     max_k=8,
 )
-# Inductor takes minutes over its Newton steps; what it is given is held by `compile`.
+# Not by Inductor, which did not finish within 100 s; the graph it is given is held by `compile`.
 _SORTED_CHECKS = [check for check in relaxation_checks(SORTED) if check.name != "inductor"]
 CHECKS = parameters(_SORTED_CHECKS, lambda check: check.name in TRACING - {"export"})
 
