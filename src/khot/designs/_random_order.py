@@ -19,11 +19,11 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.kernels import sorting
+from khot.relaxations._chunks import at_once
 
 __all__ = ["RandomOrder", "random_order"]
 
 # Entries of orders that are in memory at a time: 1024 draws at n = 1e6 would take 8 GB at once.
-_AT_ONCE = 1 << 22
 _LONG = 1 << 15
 
 
@@ -42,7 +42,7 @@ class RandomOrder(KHotDistribution):
     def _chunks(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Iterator[Tensor]:
         rows = self._rows
         rows = rows.expand(*sample_shape, *rows.shape).reshape(-1, self.n)
-        for part in rows.split(max(1, _AT_ONCE // self.n)):
+        for part in rows.split(at_once(self.n)):
             yield self._draw_in_order(part, random_order(part.shape, part.device, generator), generator)
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
+from khot.relaxations._chunks import at_once
 
 __all__ = ["Cube"]
 
@@ -80,7 +81,7 @@ class Cube(KHotDistribution):
         pi = self._inclusion.detach().expand(*shape, n).reshape(shape.numel(), n)
         variables = self._balance.expand(*shape, *self._balance.shape[-2:])
         variables = variables.reshape(shape.numel(), n, variables.shape[-1])
-        part = max(1, _AT_ONCE // (n * (1 + variables.shape[-1])))
+        part = at_once(n * (1 + variables.shape[-1]), _AT_ONCE)
         drawn = torch.empty(len(pi), k, dtype=torch.long, device=pi.device)
         for first in range(0, len(pi), part):
             rows = slice(first, first + part)

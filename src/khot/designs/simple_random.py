@@ -14,10 +14,9 @@ from torch import Tensor
 from khot.designs._arguments import check_size
 from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
+from khot.relaxations._chunks import at_once
 
 __all__ = ["SimpleRandom"]
-
-_AT_ONCE = 1 << 22  # entries of random orders in memory at a time
 
 
 class SimpleRandom(KHotDistribution):
@@ -84,7 +83,7 @@ class SimpleRandom(KHotDistribution):
                 taken = (chosen[:, :i] == unit).any(-1)
                 chosen[:, i] = torch.where(taken, last, unit[:, 0])
         else:
-            part = max(1, _AT_ONCE // n)
+            part = at_once(n)
             orders = [
                 random_order((min(part, rows - first), n), device, generator)[:, :k].clone()
                 for first in range(0, rows, part)

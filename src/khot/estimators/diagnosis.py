@@ -13,12 +13,12 @@ from torch import Tensor
 from khot.estimators._laws import enumerated
 from khot.estimators.gradient import estimate_gradient
 from khot.estimators.registry import Estimator, get, names
+from khot.relaxations._chunks import at_once
 
 __all__ = ["Diagnosed", "Diagnosis", "diagnose"]
 
 Loss = Callable[[Tensor], Tensor]
 
-_AT_ONCE = 1 << 22  # entries of samples
 _REFERENCE_CHUNK = 1000
 
 
@@ -219,10 +219,10 @@ def _estimates(
     generator: torch.Generator | None,
 ) -> Tensor:
     """Gradients (repeats, n) in float64."""
-    at_once = max(1, _AT_ONCE // max(1, samples * scores.numel()))
+    size = at_once(samples * scores.numel())
     parts: list[Tensor] = []
-    for first in range(0, repeats, at_once):
-        rows = scores.expand(min(at_once, repeats - first), -1)
+    for first in range(0, repeats, size):
+        rows = scores.expand(min(size, repeats - first), -1)
         parts.append(estimate_gradient(f, rows, k, estimator, samples=samples, generator=generator).double())
     return torch.cat(parts)
 

@@ -105,7 +105,8 @@ class SampledTopK(SelectingLayer):
         """The sample, or in evaluation mode the k largest; ``mask`` is True where an entry may be drawn."""
         k = int(self._k)
         if self.at_most:
-            k = min(k, scores.shape[position(type(self).__name__, scores, self.dim)])
+            last = position(type(self).__name__, scores, self.dim)
+            k = min(k, scores.shape[last])
         if self._draws:
             return self.estimator(
                 scores, k, generator=generator, dim=self.dim, mask=mask, largest=self.largest

@@ -133,3 +133,10 @@ def test_bad_settings(settings, error, message):
 def test_a_random_method_has_no_calibrate_either():
     with pytest.raises(ValueError, match=r"TopK\.calibrate_: weight_on_topk needs a method without random"):
         TopK(3, "perturbed").calibrate_(X)
+
+
+def test_capped_weights_are_calibrated_too():
+    layer = TopK(2, "softsort", capped=True, calibrate=0.9)
+    y = layer(torch.randn(4, 9, generator=torch.Generator().manual_seed(0)))
+    assert y.max() <= 1
+    assert layer.temperature != 1

@@ -163,3 +163,20 @@ def test_the_state_of_an_adaptive_step_is_part_of_the_layer():
     assert other.estimator.options["step"].alpha == learnt
     assert copied.estimator.options["step"] is copied.step
     assert copied.step.alpha == learnt
+
+
+def test_it_is_made_on_the_meta_device():
+    with torch.device("meta"):
+        assert SampledTopK(3).k == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "scores", "error", "message"),
+    [
+        ({}, [1.0, 2.0], TypeError, r"SampledTopK: scores must be a torch\.Tensor, got list"),
+        ({"dim": 4}, torch.zeros(3), IndexError, "SampledTopK: dim must be in"),
+    ],
+)
+def test_at_most_checks_the_scores_all_the_same(settings, scores, error, message):
+    with pytest.raises(error, match=message):
+        SampledTopK(2, at_most=True, **settings)(scores)

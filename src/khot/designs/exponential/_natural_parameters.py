@@ -23,6 +23,7 @@ from torch import Tensor
 from khot.designs.exponential import _symmetric_scan, _symmetric_tree
 from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk, sigmoid_topk, straight_through
+from khot.relaxations._chunks import at_once
 
 __all__ = [
     "FAR",
@@ -145,8 +146,8 @@ def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tens
     n = t.shape[-1]
     pi, product = vjp(mean, t)
     directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
-    at_once = max(1, _ROWS_AT_ONCE // max(1, t.numel() * min(k + 1, _SCAN)))
-    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=at_once)(directions)
+    size = at_once(t.numel() * min(k + 1, _SCAN), _ROWS_AT_ONCE)
+    rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=size)(directions)
     joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
     same = torch.eye(n, dtype=torch.bool, device=t.device)
     return torch.where(same, pi.unsqueeze(-1), joint)

@@ -27,6 +27,7 @@ from khot.designs.exponential._natural_parameters import (
 from khot.designs.exponential._weighted_poisson import weighted_joint_inclusion
 from khot.designs.registry import register
 from khot.relaxations import hard_topk
+from khot.relaxations._chunks import at_once
 
 __all__ = ["Sampford", "log_odds"]
 
@@ -94,7 +95,7 @@ class Sampford(KHotDistribution):
         row = torch.arange(len(t), device=t.device).repeat(draws)
         drawn = torch.empty((len(first), k), dtype=torch.long, device=t.device)
         places = torch.arange(n - 1, device=t.device)
-        rows_at_once = max(1, _AT_ONCE // (n * k))
+        rows_at_once = at_once(n * k, _AT_ONCE)
         for start in range(0, len(first), rows_at_once):
             part = slice(start, start + rows_at_once)
             one = first[part]

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.kernels.availability import is_plain
+from khot.relaxations._chunks import at_once
 from khot.relaxations._recomputed import recomputed
 
 __all__ = ["OrderSampling", "integral", "largest_keys", "nodes_around"]
 
 # Entries that are in memory at a time.
-_AT_ONCE = 1 << 22
 _DEPTH = 40.0  # e⁻⁴⁰ is beyond float64
 _NODES_UNSEEN = 1024  # where values must not be looked at
 
@@ -52,7 +52,7 @@ def largest_keys(
     rows = scores.reshape(-1, n)
     row = torch.arange(len(rows), device=rows.device).repeat(sample_shape.numel())
     drawn = torch.empty((len(row), k), dtype=torch.long, device=rows.device)
-    rows_at_once = max(1, _AT_ONCE // n)
+    rows_at_once = at_once(n)
     for start in range(0, len(row), rows_at_once):
         part = rows[row[start : start + rows_at_once]]
         keys = part + noise(part.shape)
@@ -100,7 +100,7 @@ def integral(
         transforms: whether ``function`` takes derivatives by torch.func itself; then what it keeps for the
             backward pass cannot be computed again.
     """
-    parts = nodes.split(max(1, _AT_ONCE // max(1, entries)), dim=-1)
+    parts = nodes.split(at_once(entries), dim=-1)
     if len(parts) == 1:
         return function(nodes)
     total = torch.zeros((), dtype=nodes.dtype, device=nodes.device)

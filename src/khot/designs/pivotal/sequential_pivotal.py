@@ -27,11 +27,10 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import register
+from khot.relaxations._chunks import at_once
 from khot.relaxations._special import xlogy
 
 __all__ = ["PivotalChain", "SequentialPivotal", "draw_chain", "pivotal_chain"]
-
-_AT_ONCE = 1 << 22  # uniform variables in memory at a time
 
 
 class PivotalChain(NamedTuple):
@@ -83,7 +82,7 @@ class SequentialPivotal(KHotDistribution):
         drawn: list[Tensor] = []
         left = sample_shape.numel()
         while left:  # in parts, so that there are not too many uniform variables at a time
-            part = min(left, max(1, _AT_ONCE // max(1, self.n * batch.numel())))
+            part = min(left, at_once(self.n * batch.numel()))
             u = torch.rand(
                 (part, *batch, self.n), dtype=torch.float64, device=chain.rho.device, generator=generator
             )

@@ -18,11 +18,10 @@ from khot.designs.base import KHotDistribution
 from khot.designs.pivotal._duels import PivotalTree, draw_all, draw_paths, duels, pivotal_tree, uniforms
 from khot.designs.registry import register
 from khot.kernels import cpu
+from khot.relaxations._chunks import at_once
 from khot.relaxations._special import xlogy
 
 __all__ = ["RandomTreePivotal", "TreePivotal"]
-
-_AT_ONCE = 1 << 22  # uniform variables in memory at a time
 
 
 @register
@@ -68,7 +67,7 @@ class TreePivotal(KHotDistribution):
         drawn: list[Tensor] = []
         left = sample_shape.numel()
         while left:  # in parts, so that there are not too many uniform variables at a time
-            part = min(left, max(1, _AT_ONCE // rows.numel()))
+            part = min(left, at_once(rows.numel()))
             u = uniforms(torch.Size((part, *self.batch_shape)), self.n, rows.device, generator)
             drawn.append(cpu.pivotal(rows, self.k, u))
             left -= part

@@ -22,10 +22,9 @@ import torch
 from torch import Tensor
 
 from khot.designs._proportional import held_from
+from khot.relaxations._chunks import at_once
 
 __all__ = ["Elimination", "elimination", "joint_of_kept", "log_prob_of_kept", "strike_off"]
-
-_AT_ONCE = 1 << 22  # entries of units in memory at a time
 
 
 class Elimination(NamedTuple):
@@ -69,10 +68,10 @@ def elimination(inclusion: Tensor, k: int) -> Elimination:
 def strike_off(plan: Elimination, samples: int, generator: torch.Generator | None, *, kept: bool) -> Tensor:
     """Increasing indices (samples, …, k) of the units that are left, or (samples, …, n − k) of the others."""
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
-    at_once = max(1, _AT_ONCE // max(1, plan.pi.numel()))
+    size = at_once(plan.pi.numel())
     parts = [
-        _strike_off(plan, min(at_once, samples - first), generator, kept=kept)
-        for first in range(0, samples, at_once)
+        _strike_off(plan, min(size, samples - first), generator, kept=kept)
+        for first in range(0, samples, size)
     ]
     empty = plan.order.new_empty(0, *plan.order.shape[:-1], n - steps if kept else steps)
     return torch.cat(parts) if parts else empty

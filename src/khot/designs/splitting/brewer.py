@@ -7,11 +7,11 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import register
+from khot.relaxations._chunks import at_once
 
 __all__ = ["Brewer"]
 
 # Entries that are in memory at a time.
-_AT_ONCE = 1 << 22
 
 
 @register
@@ -47,7 +47,7 @@ class Brewer(KHotDistribution):
         inclusion = self._inclusion.detach().reshape(-1, n)
         row = torch.arange(len(inclusion), device=inclusion.device).repeat(sample_shape.numel())
         drawn = torch.empty((len(row), k), dtype=torch.long, device=inclusion.device)
-        rows_at_once = max(1, _AT_ONCE // n)
+        rows_at_once = at_once(n)
         for start in range(0, len(row), rows_at_once):
             part = slice(start, start + rows_at_once)
             x = _draw_rows(inclusion[row[part]], k, generator)

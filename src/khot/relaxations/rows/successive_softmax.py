@@ -148,8 +148,12 @@ def _left_over(alpha: Tensor, p: Tensor, by_score: Tensor) -> Tensor:
     alone = others.detach().amax(-1, keepdim=True) == -math.inf  # one entry: it is drawn again and again
     of_others = torch.where(alone, 0, others).logsumexp(-1, keepdim=True)
     top = alpha.gather(-1, largest)
+    warm = by_score < 4  # else 1/τ rules the sum, and may be too large for this form of it
+    share = torch.where(warm, by_score, 1)
     rest = of_others - torch.logaddexp(of_others - top, torch.zeros_like(top))
-    at_largest = torch.where(alone, top, top * (1 - by_score) + rest * by_score)
+    log_rest = -torch.logaddexp(top - of_others, torch.zeros_like(top))
+    at_largest = torch.where(warm, top * (1 - share) + rest * share, top + log_rest * by_score)
+    at_largest = torch.where(alone, top, at_largest)
     finite = alpha != -math.inf
     elsewhere = torch.where(finite, alpha, 0) + torch.log1p(-p.scatter(-1, largest, 0)) * by_score
     return torch.where(finite, elsewhere, 0).scatter(-1, largest, at_largest)

@@ -74,5 +74,6 @@ def test_gradients_reach_every_score_and_k_is_checked():
     assert (x.grad != 0).all()
     with pytest.raises(ValueError, match="k must"):
         DifferentiableTopK(7)(x)
-    with pytest.raises(ValueError, match="k must be a positive integer, got 0"):
-        DifferentiableTopK(0)
+    assert DifferentiableTopK(0)(x).shape == (2, 0, 6)
+    with pytest.raises(ValueError, match="DifferentiableTopK: k must be finite and not negative, got -1"):
+        DifferentiableTopK(-1)
