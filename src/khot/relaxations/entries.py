@@ -29,7 +29,7 @@ from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import Order, check_order, padded, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
-from khot.relaxations.threshold._family import weights_gradient
+from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
 __all__ = ["Entries", "topk_entries"]

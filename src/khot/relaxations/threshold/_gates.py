@@ -20,7 +20,7 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.relaxations._special import erfcx, ndtr, ndtri, xlog1py, xlogy
 
-__all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate", "residual_of"]
+__all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate"]
 
 
 class Gate(ABC):
@@ -286,11 +286,6 @@ class UserGate(Gate):
 
 def _normal_density(a: Tensor) -> Tensor:
     return torch.exp(-a.square() / 2) / math.sqrt(2 * math.pi)
-
-
-def residual_of(y: Tensor) -> Tensor:
-    """The signed distance of ``y`` to the nearer of 0 and 1."""
-    return torch.where(y > 0.5, y - 1, y)
 
 
 LOGISTIC = _Logistic()

@@ -16,7 +16,7 @@ from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
-from khot.relaxations.threshold._family import gradient_anew
+from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
 __all__ = ["plain_sigmoid"]
@@ -67,4 +67,4 @@ class _PlainSigmoid(torch.autograd.Function):
         if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
             return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
         # Derivatives of derivatives, or a batch of gradients inside vmap.
-        return gradient_anew(LOGISTIC, x, k, temperature, grad), None, None
+        return weights_gradient(LOGISTIC, x, k, temperature, None, grad)[0], None, None

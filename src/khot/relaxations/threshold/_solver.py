@@ -35,7 +35,7 @@ __all__ = ["solve"]
 
 
 def solve(
-    gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, order: int | None
+    gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n_sorted: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Solve every row of ``x`` (…, n) for budgets ``k`` (…, 1).
 
@@ -44,7 +44,7 @@ def solve(
         x: float32 or float64 scores, −inf where excluded.
         k: budgets.
         temperature: > 0, (…, 1).
-        order: how many of the largest scores matter, if k is one number for all rows.
+        n_sorted: how many of the largest scores matter, if k is one number for all rows.
 
     Returns:
         a = z + e, so that y = F(a); ``settled``, True where the answer needs no root; and ``fixed``, the
@@ -56,7 +56,7 @@ def solve(
     if n == 0:
         return x, settled, fixed
 
-    best = x.sort(-1, descending=True).values if order is None else x.topk(min(order, n)).values
+    best = x.sort(-1, descending=True).values if n_sorted is None else x.topk(min(n_sorted, n)).values
     last = best.shape[-1] - 1
     anchor = best.gather(-1, (k.ceil().long() - 1).clamp(0, last))
     next_best = best.gather(-1, k.floor().long().clamp(0, last))

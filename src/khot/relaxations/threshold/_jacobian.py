@@ -1,0 +1,139 @@
+"""The Jacobian of the threshold family, from the gate's state.
+
+    yᵢ = F((xᵢ + c)/τ),   c such that Σy = k,   F a gate (see ``_gates.py``).
+
+With w = F′((x + c)/τ) and W = Σw:
+
+    ∂y/∂x = (diag(w) − w wᵀ/W)/τ,   ∂y/∂k = w/W,   ∂y/∂τ = −(∂y/∂x) x/τ.
+
+The Jacobian is symmetric, so one product serves backward and forward mode. All of it is a function of the
+gate's *state*, and of x if the temperature or k has a gradient.
+
+A weight that is settled (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score moves
+it. If W = 0 the derivatives in x and τ are 0, and ∂y/∂k, a ratio, is its limit: see ``_budget_shares.py``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.kernels import cpu, operations
+from khot.relaxations.threshold._budget_shares import budget_shares
+from khot.relaxations.threshold._gates import Gate
+
+__all__ = ["Gradients", "backward_product", "centred_scores", "gradients", "tangents"]
+
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def _total(slope: Tensor) -> Tensor:
+    return slope.sum(-1, keepdim=True).clamp_min(torch.finfo(slope.dtype).tiny)
+
+
+def backward_product(
+    gate: Gate, state: Tensor, grads: tuple[Tensor | None, ...], temperature: Tensor | float
+) -> tuple[Tensor, Tensor] | None:
+    """The gradients in x and in k, from those in the weights and in the state."""
+    grad_y, grad_state = (None if g is None else g.to(state.dtype) for g in grads)
+    if grad_y is None and grad_state is None:
+        return None
+    kernel = None if grad_state is not None or torch.is_grad_enabled() else gate.kernel
+    if kernel is not None and grad_y is not None and cpu.usable(state, grad_y):
+        return cpu.gate_jacobian(state, grad_y, temperature, kernel)
+    if (
+        gate.kernel is not None
+        and grad_y is not None
+        and grad_state is None
+        and operations.taken(state, grad_y)
+    ):
+        return operations.gate_jacobian(
+            state, grad_y, operations.as_tensor(temperature, state.dtype), gate.kernel
+        )
+    slope = gate.slope(state)
+    moves = slope > 0
+    by_shift = torch.zeros_like(state)  # the gradient in (x + c)/τ
+    if grad_y is not None:
+        by_shift = torch.where(moves, slope * torch.where(moves, grad_y, 0), 0)
+    if grad_state is not None:
+        by_shift = by_shift + gate.state_slope(state, slope) * torch.where(moves, grad_state, 0)
+    grad_k = by_shift.sum(-1, keepdim=True) / _total(slope)
+    return (by_shift - slope * grad_k) / temperature, grad_k
+
+
+def centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Tensor:
+    """Scores in units of τ, relative to the one that moves most; 0 where the weight cannot move.
+
+    Any constant will do for the derivative in the temperature; this one is near those that count, so that a
+    score far away, with next to no slope, does not cost them their digits.
+    """
+    moving = (slope != 0) & x.isfinite()
+    centre = x.detach().gather(-1, torch.where(moving, slope, -1).argmax(-1, keepdim=True))
+    apart = torch.where(moving, x, 0) / 2 - torch.where(moving, centre, 0) / 2  # cannot overflow
+    return apart / temperature * 2
+
+
+def gradients(
+    gate: Gate,
+    state: Tensor,
+    temperature: Tensor | float,
+    x: Tensor | None,
+    k: Tensor | None,
+    grads: tuple[Tensor | None, ...],
+    learns_temperature: bool,
+) -> Gradients:
+    """The gradients in x, k and the temperature, from those in the weights and in the state.
+
+    ``x`` is needed for the last two, ``k`` for its own; without them those are None or a bare ratio.
+    """
+    product = backward_product(gate, state, grads, temperature)
+    if product is None:
+        return None, None, None
+    grad_x, grad_k = product
+    grad_temperature = None
+    if x is not None:
+        x, slope = x.to(state.dtype), gate.slope(state)
+        if learns_temperature:
+            scores = centred_scores(x, slope, temperature)
+            grad_temperature = -(scores * grad_x).sum(-1, keepdim=True)
+        shares = None if k is None else budget_shares(gate, slope, x, k, temperature)
+        if shares is not None:
+            rows, share = shares
+            grad_y, grad_state = (torch.zeros_like(state) if g is None else g.to(state.dtype) for g in grads)
+            # Where slopes vanish, the state of a finite score moves as its weight does; no other moves.
+            moved = torch.where(share > 0, grad_y + torch.where(x.isfinite(), grad_state, 0), 0)
+            grad_k = torch.where(rows, (share * moved).sum(-1, keepdim=True), grad_k)
+    return grad_x, grad_k, grad_temperature
+
+
+def tangents(
+    gate: Gate,
+    state: Tensor,
+    x: Tensor,
+    k: Tensor,
+    temperature: Tensor,
+    dx: Tensor | None,
+    dk: Tensor | None,
+    dt: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """How weights and state move with scores, budget and temperature."""
+    slope = gate.slope(state)
+    moves = slope > 0
+    v = torch.zeros_like(state) if dx is None else torch.where(moves, dx.to(state.dtype), 0)
+    if dt is not None:
+        v = v - centred_scores(x, slope, temperature) * dt
+    v = v / temperature
+    total = _total(slope)
+    shift = v - (slope * v).sum(-1, keepdim=True) / total
+    shares = None if dk is None else budget_shares(gate, slope, x, k, temperature)
+    by_share = torch.zeros_like(state)
+    if dk is not None:
+        by_slope = dk / total
+        if shares is not None:
+            rows, share = shares
+            by_slope = torch.where(rows, 0, by_slope)
+            by_share = torch.where(rows, share * dk, 0)
+        shift = shift + by_slope
+    shift = torch.where(moves, shift, 0)
+    state_moves = gate.state_slope(state, slope) * shift + torch.where(x.isfinite(), by_share, 0)
+    return slope * shift + by_share, state_moves
