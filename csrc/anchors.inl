@@ -65,8 +65,67 @@ static void anchors_from(const real* sum, const real* squares, const real* pivot
         const bool tilt = by_tilt * group.tilt[r] < by_width * group.tilt[r];
         const real anchor = pivot[r] + (mean - (tilt ? by_tilt : by_width) / group.rate[r]);
         group.anchor[r] = group.open[r] != 0 ? group.anchor[r] : anchor;
+        group.mean[r] = pivot[r] + mean;
+        group.spread[r] = real(__builtin_sqrt(variance));
         group.open[r] |= group.ordinary[r] != 0 && v < limit * limit ? 1 : 0;  // NaN is not
     }
+}
+
+// How many scores lie above a point.
+KHOT_INLINE int64_t count_above(const real* x, real point, int64_t n) {
+    ivec counts[2] = {};  // 0 and −1 from comparisons
+    int64_t i = 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        counts[0] += load(x + i) > point;
+        counts[1] += load(x + i + LANES) > point;
+    }
+    for (; i < n; i += LANES) counts[0] += (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, point)) > point;
+    counts[0] += counts[1];
+    int64_t total = 0;
+    for (int lane = 0; lane < LANES; ++lane) total -= counts[0][lane];
+    return total;
+}
+
+// The middle between the smallest score above a point and the largest at or below it.
+KHOT_INLINE real middle_of_gap(const real* x, real point, int64_t n) {
+    vec above = all(real(__builtin_inf())), below = all(-real(__builtin_inf()));
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vec v = i + LANES <= n ? load(x + i) : load(x + n - LANES);  // a score seen twice does no harm
+        above = v > point && v < above ? v : above;
+        below = v > point || v < below ? below : v;
+    }
+    real upper = above[0], next = below[0];
+    for (int lane = 1; lane < LANES; ++lane) {
+        upper = above[lane] < upper ? above[lane] : upper;
+        next = below[lane] > next ? below[lane] : next;
+    }
+    const real middle = upper * real(0.5) + next * real(0.5);
+    return middle - middle == 0 ? middle : point;  // not finite
+}
+
+// A point above which lie about k scores of a row that is as good as Gaussian, from its mean and spread: these are of a
+// sample, and counting, at a fraction of the price of exponentials, corrects them. False if the row is not of that kind.
+static bool counted_anchor(const real* x, int64_t n, Group<real>& group, int r) {
+    const double k = group.k[r], rate = double(group.rate[r]), spread = double(group.spread[r]);
+    if (!(spread * rate < 1e3)) return false;  // NaN too
+    const double width = __builtin_sqrt(spread * spread + 2.9 / (rate * rate)), quantile = double(group.quantile[r]);
+    const double density = double(n) * 0.3989422804 / width * __builtin_exp(-0.5 * quantile * quantile);
+    double point = double(group.mean[r]) + width * quantile;
+    double tolerated = 2 + 4 * double(n) * __builtin_sqrt(k / double(n) * (1 - k / double(n)) / double(n < SAMPLE ? n : SAMPLE));
+    for (int counts = 0; counts < 4; ++counts) {
+        const double excess = double(count_above(x, real(point), n)) - k, size = excess < 0 ? -excess : excess;
+        if (!(size <= tolerated)) return false;
+        if (size < 1) {
+            if (n >= LANES && n <= SUM_BLOCK && excess == 0) point = double(middle_of_gap(x, real(point), n));
+            break;
+        }
+        point += excess / density;
+        // What the step may be wrong by, in scores: as much as a count of so many varies.
+        if (2 * __builtin_sqrt(size) * rate < 0.3 * density) break;
+        tolerated = 2 + size;
+    }
+    group.anchor[r] = real(point);
+    return true;
 }
 
 // Where to start in each row; open is 1 where that is good enough. `softness` is π/8 times the variance of the gate,
@@ -85,7 +144,11 @@ static void gaussian_anchors(const real* x, int64_t n, int rows, real softness, 
     for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
     for (int r = 0; r < GROUP; ++r) group.open[r] = 0;
     anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), softness, group);
-    for (int r = 0; r < rows; ++r) wide += group.open[r] == 0;
+    for (int r = 0; r < rows; ++r) {
+        group.wide[r] = group.open[r] == 0 ? 1 : 0;
+        if (group.wide[r] != 0 && group.ordinary[r] != 0) group.open[r] = counted_anchor(x + r * n, n, group, r) ? 1 : 0;
+        wide += group.open[r] == 0;
+    }
     if (wide == 0 || n > ROUGH) return;
     // A short row of which some scores are far away, or excluded: try again without them, from the middle one of
     // three. In longer rows a selection costs little.

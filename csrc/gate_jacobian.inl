@@ -30,7 +30,7 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
         return distance * (1 - distance);
     }
     if (gate == GateKind::normal) return exponential(state * state * real(-0.5)) * real(0.3989422804014327);
-    const vec w = state - state * state;
+    const vec w = state * (1 - state);
     const ivec high = state > real(0.9375);
     if (__builtin_expect(!any(high), 1)) return w;
     // Half the difference cannot overflow; where u is capped the slope is 0: see sigmoid_topk.inl.

@@ -32,9 +32,19 @@ struct Group {
     real logit[GROUP], tilt[GROUP];  // of k/n, and tanh of half of it
     int ordinary[GROUP];             // 1: worth trying; where a score times the rate cannot be wrong but by overflow
     double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
+    real quantile[GROUP];            // of a standard normal distribution, above which lies the share k/n of it
     real anchor[GROUP];
+    real mean[GROUP], spread[GROUP];  // of (a sample of) the row, and its standard deviation
+    int wide[GROUP];                 // 1: too wide for an anchor from moments alone
     int open[GROUP];                 // 1: not found
 };
+
+// Above this lies the share p of a standard normal distribution, within 5e-4 (Abramowitz & Stegun, 26.2.23).
+inline double upper_quantile(double p) {
+    const double tail = p < 0.5 ? p : 1 - p, s = std::sqrt(-2 * std::log(tail));
+    const double q = s - (2.515517 + s * (0.802853 + s * 0.010328)) / (1 + s * (1.432788 + s * (0.189269 + s * 0.001308)));
+    return p < 0.5 ? q : -q;
+}
 
 // How many rows of n elements make a group.
 inline int group_size(int64_t n) {
@@ -56,10 +66,12 @@ void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& gr
         group.ordinary[r] = ordinary ? 1 : 0;
         group.logit[r] = group.tilt[r] = 0;
         group.middle[r] = 0;
+        group.quantile[r] = 0;
         if (!ordinary) continue;
         const double n = double(rows.n);
         group.logit[r] = real(std::log(k / (n - k)));
         group.tilt[r] = real(2 * k / n - 1);
+        group.quantile[r] = real(upper_quantile(k / n));
         group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
     }
 }

@@ -19,7 +19,7 @@ real selected_anchor(const real* x, int64_t n, const Group<real>& group, int r, 
 }
 
 // The fast path for `count` rows from x on. Afterwards t stands in the group, and open[r] is 1 where it failed.
-// set_sums(rows, count, round) sets the group's sums of these rows: in round 0 those of powers, from x, which leaves u in
+// set_sums(rows, count, round) sets the group's sums of these rows: in round 0 those of the start, from x, which leaves u in
 // the place of y, and later those at group.t. `spare` is memory for a selection in row r, at spare + r·spare_stride.
 template <typename real, typename SetSums>
 void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int count, SearchGroup<real>& group, real* spare,
@@ -31,6 +31,7 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
             if (group.open[r] == 0) {
                 group.anchor[r] = selected_anchor(x + r * n, n, group, r, spare + r * spare_stride);
             }
+            group.hard[r] = group.wide[r] != 0 || group.tilt[r] > real(0.4) ? 1 : 0;
             busy[left++] = r;
         }
         group.open[r] = 1;
@@ -49,7 +50,7 @@ void search(const SigmoidTable<real>& kernel, const real* x, int64_t n, int coun
             const int r = busy[b];
             // The first sums are rough: they will do for a row that is not nearly hard.
             const bool found = round > 0 ? group.size[r] < real(CLOSE<real>)
-                                         : group.certain[r] != 0 && 4 * double(group.slope[r]) > group.k[r];
+                                         : group.certain[r] != 0 && (group.hard[r] != 0 || 4 * double(group.slope[r]) > group.k[r]);
             const bool lost = !(group.size[r] < 4 && group.t[r] > real(1e-9) && group.t[r] < real(1e9));
             if (found && !lost) group.open[r] = 0;
             if (found || lost) {
@@ -67,7 +68,7 @@ template <typename real>
 void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, SearchGroup<real>& group, real* spare,
                      int threads) {
     const Parts parts(row.n);
-    PowerSums powers[MAX_PARTS];
+    StartSums starts[MAX_PARTS];
     Sums sums[MAX_PARTS];
     search(kernel, row.x, row.n, 1, group, spare, 0, [&](const int*, int, int round) {
         parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
@@ -75,16 +76,16 @@ void search_in_parts(const SigmoidTable<real>& kernel, const Row<real>& row, Sea
                 const int64_t at = parts.begin(p), length = parts.length(p);
                 real* u = row.y + at;
                 if (round == 0) {
-                    powers[p] = kernel.start(row.x + at, group.anchor[0], group.rate[0], u, length);
+                    starts[p] = kernel.start(row.x + at, group.anchor[0], group.rate[0], group.hard[0] != 0, u, length);
                 } else {
                     sums[p] = kernel.evaluate(u, group.t[0], length);
                 }
             }
         });
         if (round == 0) {
-            PowerSums total = {};
-            for (int64_t p = 0; p < parts.count; ++p) total.add(powers[p]);
-            group.set_powers(0, total);
+            StartSums total = {};
+            for (int64_t p = 0; p < parts.count; ++p) total.add(starts[p]);
+            group.set_start(0, total);
         } else {
             Sums total = {};
             for (int64_t p = 0; p < parts.count; ++p) total.add(sums[p]);

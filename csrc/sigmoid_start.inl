@@ -16,68 +16,108 @@ KHOT_INLINE vec exponential_of(vec x, const Exponent& by) {
     return KHOT_SINGLE ? power_of_two(z) : exponential(z);
 }
 
-struct LanePowers {
-    vec y[POWERS];
+struct LaneSums {
+    vec count, distance, moment[MOMENTS];
 };
 
-// The exponentials of one block, at most SUM_BLOCK long, and Σ yᵐ at t = 1.
-KHOT_INLINE LanePowers start_block(const real* x, const Exponent& by, real* u, int64_t n) {
-    LanePowers sums = {};
-    const auto add = [&](vec v) __attribute__((always_inline)) {
-        const vec y = quotient(v, v + 1);
-        // Cubes that would be subnormal, which is slow, count for nothing.
-        const vec square = y > real(KHOT_SINGLE ? 3e-13 : 1e-100) ? y * y : vec{}, cube = square * y;
-        sums.y[0] += y;
-        sums.y[1] += square;
-        sums.y[2] += cube;
-        sums.y[3] += square * square;
-        sums.y[4] += square * cube;
-    };
+// Adds the weights u/(u + 1). Of a row that is not hard, Σ yᵐ goes to the moments from m = 2 on: see powers_to_moments(). Of
+// a hard one each weight counts by its signed distance to the nearer of 0 and 1, as in add_gates().
+KHOT_INLINE void add_start(vec u, bool hard, LaneSums& sums) {
+    const vec y = quotient(u, u + 1);
+    const real least = KHOT_SINGLE ? real(3e-8) : real(1e-60);  // powers of less would be subnormal, which is slow
+    if (!hard) {
+        const vec square = y > least ? y * y : vec{}, cube = square * y;
+        sums.distance += y;
+        sums.moment[0] += square;
+        sums.moment[1] += cube;
+        sums.moment[2] += square * square;
+        sums.moment[3] += square * cube;
+        return;
+    }
+    const ivec above = u > 1;
+    const vec a = above ? quotient(all(1), u + 1) : y;
+    const vec slope = a * (1 - a), low = y > least ? y : vec{}, first = slope * low, square = low * low;
+    sums.count += (vec)(above & (ivec)all(real(1)));
+    sums.distance += above ? -a : a;
+    sums.moment[0] += slope;
+    sums.moment[1] += first;
+    sums.moment[2] += first * low;
+    sums.moment[3] += first * square;
+}
+
+// The exponentials of one block, at most SUM_BLOCK long, and the sums at t = 1.
+KHOT_INLINE LaneSums start_block(const real* x, const Exponent& by, bool hard, real* u, int64_t n) {
+    LaneSums sums = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         const vec v = exponential_of(load(x + i), by);
         store(u + i, v);
-        add(v);
+        add_start(v, hard, sums);
     }
     if (i < n) {
         const vec v = exponential_of(load_tail(x + i, n - i, -real(__builtin_inf())), by);
         store_tail(u + i, v, n - i);
-        add(v);
+        add_start(v, hard, sums);
     }
     return sums;
 }
 
-static PowerSums start(const real* x, real anchor, real rate, real* u, int64_t n) {
-    const Exponent by = exponent_of(anchor, rate);
-    PowerSums total = {};
-    KHOT_BLOCKS(n) {
-        const LanePowers sums = start_block(x + begin, by, u + begin, end - begin);
-        for (int m = 0; m < POWERS; ++m) total.y[m] += double(sum_of_lanes(sums.y[m]));
+// From Σy and Σ yᵐ for m = 2, 3, … to Σ yᵐ(1 − y) for m = 1, 2, ….
+KHOT_INLINE void powers_to_moments(double power, double* moment) {
+    for (int m = 0; m < MOMENTS; ++m) {
+        const double next = moment[m];
+        moment[m] = power - next;
+        power = next;
     }
+}
+
+static StartSums start(const real* x, real anchor, real rate, bool hard, real* u, int64_t n) {
+    const Exponent by = exponent_of(anchor, rate);
+    StartSums total = {};
+    KHOT_BLOCKS(n) {
+        const LaneSums sums = hard ? start_block(x + begin, by, true, u + begin, end - begin)
+                                   : start_block(x + begin, by, false, u + begin, end - begin);
+        total.count += double(sum_of_lanes(sums.count));
+        total.distance += double(sum_of_lanes(sums.distance));
+        for (int m = 0; m < MOMENTS; ++m) total.moment[m] += double(sum_of_lanes(sums.moment[m]));
+    }
+    if (!hard) powers_to_moments(total.distance, total.moment);
     return total;
 }
 
 static void start_rows(const real* x, real* u, int64_t n, int count, SearchGroup<real>& group) {
     if (n > SUM_BLOCK) {
         for (int r = 0; r < count; ++r) {
-            group.set_powers(r, start(x + r * n, group.anchor[r], group.rate[r], u + r * n, n));
+            group.set_start(r, start(x + r * n, group.anchor[r], group.rate[r], group.hard[r] != 0, u + r * n, n));
         }
         return;
     }
-    vec lanes[POWERS][GROUP];
-    real sums[POWERS][GROUP] = {};
+    vec lanes[2 + MOMENTS][GROUP];
+    real sums[2 + MOMENTS][GROUP] = {};
+    bool any_hard = false;
     for (int r = 0; r < count; ++r) {
-        const LanePowers powers = start_block(x + r * n, exponent_of(group.anchor[r], group.rate[r]), u + r * n, n);
-        for (int m = 0; m < POWERS; ++m) lanes[m][r] = powers.y[m];
+        const Exponent by = exponent_of(group.anchor[r], group.rate[r]);
+        const bool hard = group.hard[r] != 0;
+        const LaneSums of_row = hard ? start_block(x + r * n, by, true, u + r * n, n)
+                                     : start_block(x + r * n, by, false, u + r * n, n);
+        any_hard |= hard;
+        lanes[0][r] = of_row.distance;
+        lanes[1][r] = of_row.count;
+        for (int m = 0; m < MOMENTS; ++m) lanes[2 + m][r] = of_row.moment[m];
     }
-    for (int m = 0; m < POWERS; ++m) sums_of_lanes(lanes[m], count, sums[m]);
+    for (int what = 0; what < 2 + MOMENTS; ++what) {
+        if (what != 1 || any_hard) sums_of_lanes(lanes[what], count, sums[what]);
+    }
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
-        group.excess[r] = real(double(sums[0][r]) - group.k[r]);
-        group.slope[r] = sums[0][r] - sums[1][r];
-        group.fall[0][r] = sums[1][r] - sums[2][r];
-        group.fall[1][r] = sums[2][r] - sums[3][r];
-        group.fall[2][r] = sums[3][r] - sums[4][r];
+        const bool hard = group.hard[r] != 0;
+        real power = sums[0][r];
+        group.excess[r] = real(double(power) + (double(sums[1][r]) - group.k[r]));
+        for (int m = 0; m < MOMENTS; ++m) {
+            group.moment[m][r] = hard ? sums[2 + m][r] : power - sums[2 + m][r];
+            power = sums[2 + m][r];
+        }
+        group.slope[r] = group.moment[0][r];
     }
 }
 
@@ -93,7 +133,7 @@ static void first_step(SearchGroup<real>& group) {
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
         const real scale = 1 / group.slope[r], f = group.excess[r] * scale;
-        const real d2 = group.fall[0][r] * scale, d3 = group.fall[1][r] * scale, d4 = group.fall[2][r] * scale;
+        const real d2 = group.moment[1][r] * scale, d3 = group.moment[2][r] * scale, d4 = group.moment[3][r] * scale;
         const real determinant = d3 - d2 * d2;  // a variance
         const real b = d3 / d2, b1 = (d4 - d3 * d2) / determinant, b2 = (d2 * d4 - d3 * d3) / determinant;
         const real middle3 = 1 + f * b, square3 = middle3 * middle3 - 4 * f * (b - d2);

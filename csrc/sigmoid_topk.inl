@@ -16,7 +16,7 @@ KHOT_INLINE void add_gates(vec u, vec t, Gates& sums) {
     const ivec above = u > t;
     const vec y = u * inverse;
     const vec a = above ? t * inverse : y;
-    const vec slope = a - a * a;
+    const vec slope = a * (1 - a);  // a² could be subnormal, which is slow
     sums.distance += above ? -a : a;
     sums.count += (vec)(above & (ivec)all(real(1)));
     sums.slope += slope;
@@ -73,7 +73,8 @@ static SplitSums evaluate_split(const real* u, real t, bool ties_below, int64_t 
             const vec v = i + LANES <= end ? load(u + i) : load_tail(u + i, end - i, 0);
             const ivec is_below = v <= split;
             const vec quotient = (is_below ? v : all(t)) / (v + t);
-            const vec a = (vec)((v < CAPPED) & (ivec)quotient), a2 = a * a, a3 = a2 * a;
+            const vec a = (vec)((v < CAPPED) & (ivec)quotient);
+            const vec a2 = a > real(KHOT_SINGLE ? 1e-12 : 1e-100) ? a * a : vec{}, a3 = a2 * a;  // never subnormal
             s[0] += a;
             s[1] += a2;
             s[2] += a3;

@@ -14,8 +14,8 @@ namespace {
 // How many evaluations the fast path may take.
 constexpr int ROUNDS = 5;
 
-// How many powers of the weights the first of them sums.
-constexpr int POWERS = 5;
+// How many moments of the weights the first of them sums.
+constexpr int MOMENTS = 4;
 
 // Σy, as a count of the gates nearer to 1 and the sum of signed distances to the nearer of 0 and 1 (apart, since
 // the count may cancel against k), and the first two derivatives of Σy in the shift.
@@ -30,12 +30,14 @@ struct Sums {
     }
 };
 
-// Σ yᵐ for m = 1, 2, …
-struct PowerSums {
-    double y[POWERS];
+// Σy likewise, or all of it as distance (enough for a row that is not nearly hard), and Σ yᵐ(1 − y) for m = 1, 2, …
+struct StartSums {
+    double count, distance, moment[MOMENTS];
 
-    void add(const PowerSums& other) {
-        for (int m = 0; m < POWERS; ++m) y[m] += other.y[m];
+    void add(const StartSums& other) {
+        count += other.count;
+        distance += other.distance;
+        for (int m = 0; m < MOMENTS; ++m) moment[m] += other.moment[m];
     }
 };
 
@@ -44,14 +46,15 @@ template <typename real>
 struct SearchGroup : Group<real> {
     real t[GROUP];
     real excess[GROUP], slope[GROUP], bend[GROUP];  // Σy − k, and the derivatives of Σy in the shift
-    real fall[POWERS - 2][GROUP];                   // Σ yᵐ(1 − y) for m = 2, 3, 4; for m = 1 that is the slope
+    real moment[MOMENTS][GROUP];                    // those of StartSums
+    int hard[GROUP];                                // 1: many weights may be near 1, and sums of them too rough
     real size[GROUP];                               // of the last step; 8 if it was none
     int certain[GROUP];                             // 1: the first step was exact enough
 
-    void set_powers(int r, const PowerSums& sums) {
-        excess[r] = real(sums.y[0] - this->k[r]);
-        slope[r] = real(sums.y[0] - sums.y[1]);
-        for (int m = 0; m + 2 < POWERS; ++m) fall[m][r] = real(sums.y[m + 1] - sums.y[m + 2]);
+    void set_start(int r, const StartSums& sums) {
+        excess[r] = real(sums.distance + (sums.count - this->k[r]));
+        for (int m = 0; m < MOMENTS; ++m) moment[m][r] = real(sums.moment[m]);
+        slope[r] = moment[0][r];
     }
 
     void set_sums(int r, const Sums& sums) {
@@ -75,7 +78,7 @@ template <typename real>
 struct SigmoidTable {
     void (*gaussian_anchors)(const real* x, int64_t n, int rows, real softness, Group<real>& group);
     // u = exp((x − anchor)·rate) and sums at t = 1, and t from them.
-    PowerSums (*start)(const real* x, real anchor, real rate, real* u, int64_t n);
+    StartSums (*start)(const real* x, real anchor, real rate, bool hard, real* u, int64_t n);
     void (*first_step)(SearchGroup<real>& group);
     // Sums at any t, and a better t from them.
     Sums (*evaluate)(const real* u, real t, int64_t n);
