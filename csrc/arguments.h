@@ -42,6 +42,13 @@ public:
         return number;
     }
 
+    double number() {
+        if (!ok_) return 0;
+        const double value = PyFloat_AsDouble(values_[next_++]);
+        ok_ = value != -1 || PyErr_Occurred() == nullptr;
+        return value;
+    }
+
     int64_t integer(const char* name, int64_t low, int64_t high) {
         if (!ok_) return 0;
         const long long value = PyLong_AsLongLong(values_[next_++]);

@@ -31,12 +31,12 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     arguments.check_address("grad", grad, rows > 0 && n > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     arguments.check_address("temperature", temperature, rows > 0);
-    const bool by_weight = gate == khot::GateKind::logistic_weight;
-    arguments.check_address("x", x, by_weight && rows > 0 && n > 0);
-    arguments.check_address("threshold", threshold, by_weight && rows > 0);
+    const bool by_threshold = gate == khot::GateKind::logistic_weight;
+    arguments.check_address("x", x, by_threshold && rows > 0 && n > 0);
+    arguments.check_address("threshold", threshold, by_threshold && rows > 0);
     if (!arguments.ok()) return nullptr;
     Py_BEGIN_ALLOW_THREADS
-    khot::gate_jacobian(gate, state, x, by_weight ? threshold : nullptr, grad, temperature, temperature_stride, out, mean,
+    khot::gate_jacobian(gate, state, x, by_threshold ? threshold : nullptr, grad, temperature, temperature_stride, out, mean,
                         rows, n, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
@@ -103,6 +103,55 @@ PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t coun
 template <typename real>
 PyObject* normal_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
     return gated_topk<real>(khot::normal_topk<real>, name, values, count);
+}
+
+// The kernels of half_rows.cpp.
+PyObject* sigmoid_topk_half(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments("sigmoid_topk_half", values, count, 9);
+    const auto kind = static_cast<khot::HalfKind>(arguments.integer("kind", 0, 1));
+    const uint16_t* x = arguments.address<const uint16_t>();
+    const double k = arguments.number();
+    const float temperature = static_cast<float>(arguments.number());
+    uint16_t* y = arguments.address<uint16_t>();
+    float* threshold = arguments.address<float>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, 3 * sizeof(float));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("y", y, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::sigmoid_topk_half(kind, x, k, temperature, y, threshold, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+PyObject* sigmoid_jacobian_half(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments("sigmoid_jacobian_half", values, count, 9);
+    const auto kind = static_cast<khot::HalfKind>(arguments.integer("kind", 0, 1));
+    const uint16_t* x = arguments.address<const uint16_t>();
+    const float* threshold = arguments.address<const float>();
+    const uint16_t* grad = arguments.address<const uint16_t>();
+    const float temperature = static_cast<float>(arguments.number());
+    uint16_t* out = arguments.address<uint16_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, 3 * sizeof(float));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("threshold", threshold, rows > 0);
+    arguments.check_address("grad", grad, rows > 0 && n > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::sigmoid_jacobian_half(kind, x, threshold, grad, temperature, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
     const ivec high = state > real(0.9375);
     if (__builtin_expect(!any(high), 1)) return w;
     // Half the difference cannot overflow; where u is capped the slope is 0: see sigmoid_topk.inl.
-    const vec x = whole ? load(piece.x + i) : load_tail(piece.x + i, count, piece.anchor);
+    const vec x = whole ? load(piece.x + i) : load_tail(piece.x + i, count, -real(__builtin_inf()));
     const vec u = exponential((x * real(0.5) - piece.anchor * real(0.5)) * (piece.rate * 2));
     const vec inverse = 1 / (u + piece.t), exact = (u * inverse) * (piece.t * inverse);
     return high ? (vec)((u < CAPPED) & (ivec)exact) : w;
@@ -81,7 +81,7 @@ KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from
 KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, bool kept, real* out, int64_t begin,
                        int64_t end) {
     if (gate == GateKind::logistic_weight && piece.t == 0) {
-        for (int64_t i = begin; i < end; ++i) out[i] = piece.state[i] == piece.state[i] ? 0 : piece.state[i];
+        for (int64_t i = begin; i < end; ++i) out[i] = 0;
         return;
     }
     const auto product = [&](vec w, vec g) __attribute__((always_inline)) {

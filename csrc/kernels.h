@@ -8,7 +8,7 @@ namespace khot {
 // The gates of the threshold family that have kernels; the numbers are those of khot.kernels.cpu.
 enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3, logistic_weight = 4 };
 
-// See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for logistic_weight alone, and
+// See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for the last gate alone, and
 // mean may be null.
 template <typename real>
 void gate_jacobian(GateKind gate, const real* state, const real* x, const real* threshold, const real* grad,
@@ -37,6 +37,14 @@ bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int6
 template <typename real>
 bool normal_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
+
+// See half_rows.cpp. Types of 16 bits, as uint16_t; threshold may be null in the first. False when there was not enough
+// memory.
+enum class HalfKind { bfloat16 = 0, float16 = 1 };
+bool sigmoid_topk_half(HalfKind kind, const uint16_t* x, double k, float temperature, uint16_t* y, float* threshold,
+                       int64_t rows, int64_t n, int threads);
+bool sigmoid_jacobian_half(HalfKind kind, const uint16_t* x, const float* threshold, const uint16_t* grad,
+                           float temperature, uint16_t* out, int64_t rows, int64_t n, int threads);
 
 // See hard_topk.cpp. k has one element for each row, or one for all if k_stride is 0; mask may be null.
 // False when there was not enough memory.

@@ -55,6 +55,8 @@ PyObject* openmp(PyObject*, PyObject*) {
 PyMethodDef methods[] = {
     KHOT_BOTH(gate_jacobian),
     KHOT_BOTH(sigmoid_topk),
+    {"sigmoid_topk_half", KHOT_FASTCALL(sigmoid_topk_half), METH_FASTCALL, nullptr},
+    {"sigmoid_jacobian_half", KHOT_FASTCALL(sigmoid_jacobian_half), METH_FASTCALL, nullptr},
     KHOT_BOTH(laplace_topk),
     KHOT_BOTH(sparse_topk),
     KHOT_BOTH(normal_topk),

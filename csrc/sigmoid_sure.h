@@ -50,7 +50,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
         row.threshold[0] = anchor;
         row.threshold[1] = t;
     };
-    if (settle(row, census)) return keep(0, 0);
+    if (settle(row, census)) return keep(0, row.y[0] == row.y[0] ? real(0) : row.y[0]);  // NaN if they are
     const int64_t allowed = n - census.excluded;
     // Excluded entries are smaller than all others, so the order statistics of the whole row serve.
     const int64_t ceiling = int64_t(std::ceil(row.k)), floor = int64_t(std::floor(row.k));

@@ -35,6 +35,8 @@ class Native(Protocol):
     gate_jacobian_f64: Callable[..., None]
     sigmoid_topk_f32: Callable[..., None]
     sigmoid_topk_f64: Callable[..., None]
+    sigmoid_topk_half: Callable[..., None]
+    sigmoid_jacobian_half: Callable[..., None]
     laplace_topk_f32: Callable[..., None]
     laplace_topk_f64: Callable[..., None]
     sparse_topk_f32: Callable[..., None]

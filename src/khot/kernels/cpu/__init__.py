@@ -14,11 +14,13 @@ from khot.kernels.cpu.gates import (
     sigmoid_jacobian,
     sigmoid_with_thresholds,
 )
+from khot.kernels.cpu.halves import HALVES, sigmoid_half, sigmoid_half_jacobian
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
 
 __all__ = [
+    "HALVES",
     "GateKind",
     "Projection",
     "argsort",
@@ -28,6 +30,8 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "pivotal",
+    "sigmoid_half",
+    "sigmoid_half_jacobian",
     "sigmoid_jacobian",
     "sigmoid_with_thresholds",
     "soft_rank",

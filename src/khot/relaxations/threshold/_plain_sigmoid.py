@@ -3,6 +3,7 @@
 It is the operator of ``_family.py`` with less around it. Nothing is looked at twice, and for the backward
 pass no state is saved but the scores, the weights and two numbers a row: most often both are there anyway. To
 change either in place is then an error in the backward pass, as it is for the weights of ``torch.softmax``.
+Types of 16 bits are read and written by the kernel.
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ def plain_sigmoid(
     if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
         return None
     library = native()
-    if library is None:
-        return None
     shape, dtype = scores.shape, scores.dtype
-    single = dtype is torch.float32
-    if not shape or not (single or dtype is torch.float64) or (dim != -1 and dim != len(shape) - 1):
+    if library is None or not shape or (dim != -1 and dim != len(shape) - 1):
         return None
     n = shape[-1]
     if not (0 <= k <= n and 1e-30 < temperature < 1e30):
         return None
+    single, half = dtype is torch.float32, dtype in cpu.HALVES
+    if not (single or half or dtype is torch.float64):
+        return None
     if scores.requires_grad and torch.is_grad_enabled():
-        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+        function = _HalfSigmoid if half else _PlainSigmoid
+        return cast("Tensor", function.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+    if half:
+        return cpu.sigmoid_half(scores, float(k), temperature, thresholds=False)[0]
     if not scores.is_contiguous() or scores.is_neg():
         return None
     y = empty_like(scores)
@@ -68,3 +72,24 @@ class _PlainSigmoid(torch.autograd.Function):
             return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
         # Derivatives of derivatives, or a batch of gradients inside vmap.
         return weights_gradient(LOGISTIC, x, k, temperature, None, grad)[0], None, None
+
+
+class _HalfSigmoid(torch.autograd.Function):
+    """The same for types of 16 bits; the weights, which were rounded, are not saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float, temperature: float) -> Tensor:
+        y, thresholds = cpu.sigmoid_half(x, k, temperature, thresholds=True)
+        ctx.save_for_backward(x, thresholds)
+        ctx.numbers = k, temperature
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, thresholds = ctx.saved_tensors
+        k, temperature = ctx.numbers
+        (grad,) = grads
+        if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == x.dtype:
+            return cpu.sigmoid_half_jacobian(x, thresholds, grad, temperature), None, None
+        wide = weights_gradient(LOGISTIC, x.float(), k, temperature, None, grad.float())[0]
+        return wide.to(x.dtype), None, None
