@@ -19,6 +19,12 @@ KHOT_INLINE bool any(ivec mask) {
 // A state without slope.
 KHOT_INLINE real still(GateKind gate) { return gate == GateKind::normal ? real(1e18) : real(0); }
 
+// Above this weight the digits of 1 − y are too few.
+static const real HIGH = real(0.9375);
+
+// Where the slopes of a row come from: from its state, from low weights alone, or from out, where they were kept.
+enum class Slopes { state, low, kept };
+
 // w of `count` entries from i on, at most LANES.
 KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64_t count) {
     const bool whole = count >= LANES;
@@ -31,7 +37,7 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
     }
     if (gate == GateKind::normal) return exponential(state * state * real(-0.5)) * real(0.3989422804014327);
     const vec w = state * (1 - state);
-    const ivec high = state > real(0.9375);
+    const ivec high = state > HIGH;
     if (__builtin_expect(!any(high), 1)) return w;
     // Half the difference cannot overflow; where u is capped the slope is 0: see sigmoid_topk.inl.
     const vec x = whole ? load(piece.x + i) : load_tail(piece.x + i, count, -real(__builtin_inf()));
@@ -68,6 +74,23 @@ KHOT_INLINE LaneSums sums_of(GateKind gate, const Piece<real>& piece, int64_t be
     return {s[0].w + s[1].w, s[0].wg + s[1].wg};
 }
 
+// Of a row by `logistic_weight` in which no slope needs its score, which is the rule; false if one does.
+KHOT_INLINE bool low_sums(const Piece<real>& piece, int64_t n, LaneSums* sums) {
+    ivec high{};
+    LaneSums s = {};
+    const auto add = [&](vec y, vec g) __attribute__((always_inline)) {
+        const vec w = y * (1 - y);
+        high |= ~(y <= HIGH);  // NaN too
+        s.w += w;
+        s.wg += w * (w == 0 ? vec{} : g);
+    };
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) add(load(piece.state + i), load(piece.grad + i));
+    if (i < n) add(load_tail(piece.state + i, n - i, 0), load_tail(piece.grad + i, n - i, 0));
+    *sums = s;
+    return !any(high) && piece.t != 0;
+}
+
 KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from, int64_t to) {
     SlopeSums total = {};
     for (int64_t begin = from; begin < to; begin += BLOCK) {
@@ -77,23 +100,31 @@ KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from
     return total;
 }
 
-// With `kept`, out holds w.
-KHOT_INLINE void write(GateKind gate, const Piece<real>& piece, real mean, bool kept, real* out, int64_t begin,
+KHOT_INLINE void write(GateKind gate, Slopes from, const Piece<real>& piece, real mean, real* out, int64_t begin,
                        int64_t end) {
     if (gate == GateKind::logistic_weight && piece.t == 0) {
         for (int64_t i = begin; i < end; ++i) out[i] = 0;
         return;
     }
-    const auto product = [&](vec w, vec g) __attribute__((always_inline)) {
-        return w == 0 ? vec{} : (w * piece.scale) * (g - mean);
-    };
-    int64_t i = begin;
-    for (; i + LANES <= end; i += LANES) {
-        store(out + i, product(kept ? load(out + i) : slopes(gate, piece, i, LANES), load(piece.grad + i)));
-    }
-    if (i < end) {
-        const vec w = kept ? load_tail(out + i, end - i, 0) : slopes(gate, piece, i, end - i);
-        store_tail(out + i, product(w, load_tail(piece.grad + i, end - i, 0)), end - i);
+    for (int64_t i = begin; i < end; i += LANES) {
+        const int64_t count = end - i;
+        const bool whole = count >= LANES;
+        vec w;
+        if (from == Slopes::low) {
+            const vec y = whole ? load(piece.state + i) : load_tail(piece.state + i, count, 0);
+            w = y * (1 - y);
+        } else if (from == Slopes::kept) {
+            w = whole ? load(out + i) : load_tail(out + i, count, 0);
+        } else {
+            w = slopes(gate, piece, i, count);
+        }
+        const vec g = whole ? load(piece.grad + i) : load_tail(piece.grad + i, count, 0);
+        const vec product = w == 0 ? vec{} : (w * piece.scale) * (g - mean);
+        if (whole) {
+            store(out + i, product);
+        } else {
+            store_tail(out + i, product, count);
+        }
     }
 }
 
@@ -110,28 +141,43 @@ KHOT_INLINE real mean_of(GateKind gate, const Piece<real>& row, int64_t n) {
 KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begin, int64_t end) {
     const int64_t n = all.n, fitting = GROUP_ELEMENTS / (n + 1);
     const int64_t size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
-    const bool kept = gate == GateKind::logistic_weight && n <= BLOCK;  // slopes that take exponentials, while near
+    const bool by_weight = gate == GateKind::logistic_weight && n <= BLOCK;
     for (int64_t first = begin; first < end; first += size) {
         const int count = int(end - first < size ? end - first : size);
         real mean[GROUP];
-        if (size > 1) {
-            vec lanes[2][GROUP];
-            real totals[2][GROUP] = {};
-            for (int r = 0; r < count; ++r) {
-                const LaneSums s = sums_of(gate, all[first + r], 0, n, kept ? all.out + (first + r) * n : nullptr);
-                lanes[0][r] = s.w;
-                lanes[1][r] = s.wg;
+        Slopes from[GROUP];
+        vec lanes[2][GROUP];
+        for (int r = 0; r < count; ++r) {
+            const Piece<real> row = all[first + r];
+            from[r] = Slopes::state;
+            if (size == 1 && n > BLOCK) continue;
+            LaneSums s;
+            if (by_weight && low_sums(row, n, &s)) {
+                from[r] = Slopes::low;
+            } else {  // slopes that take exponentials are kept, while they are near
+                s = sums_of(gate, row, 0, n, by_weight ? all.out + (first + r) * n : nullptr);
+                if (by_weight) from[r] = Slopes::kept;
             }
+            lanes[0][r] = s.w;
+            lanes[1][r] = s.wg;
+        }
+        if (size > 1) {
+            real totals[2][GROUP] = {};
             for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, totals[what]);
             for (int r = 0; r < GROUP; ++r) mean[r] = totals[0][r] == 0 ? 0 : totals[1][r] / totals[0][r];
-        } else if (kept) {
-            const LaneSums s = sums_of(gate, all[first], 0, n, all.out + first * n);
-            mean[0] = real(SlopeSums{double(sum_of_lanes(s.w)), double(sum_of_lanes(s.wg))}.mean());
-        } else {
+        } else if (n > BLOCK) {
             mean[0] = mean_of(gate, all[first], n);
+        } else {
+            mean[0] = real(SlopeSums{double(sum_of_lanes(lanes[0][0])), double(sum_of_lanes(lanes[1][0]))}.mean());
         }
         for (int r = 0; r < count; ++r) {
-            write(gate, all[first + r], mean[r], kept, all.out + (first + r) * n, 0, n);
+            const Piece<real> row = all[first + r];
+            real* out = all.out + (first + r) * n;
+            switch (from[r]) {
+                case Slopes::low: write(gate, Slopes::low, row, mean[r], out, 0, n); break;
+                case Slopes::kept: write(gate, Slopes::kept, row, mean[r], out, 0, n); break;
+                default: write(gate, Slopes::state, row, mean[r], out, 0, n);
+            }
             if (all.mean != nullptr) all.mean[first + r] = mean[r];
         }
     }
@@ -145,7 +191,7 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
         return sums(GateKind::name, row, begin, end);                                                           \
     }                                                                                                           \
     static void name##_write(const Piece<real>& row, real mean, real* out, int64_t begin, int64_t end) {        \
-        write(GateKind::name, row, mean, false, out, begin, end);                                                      \
+        write(GateKind::name, Slopes::state, row, mean, out, begin, end);                                       \
     }
 
 KHOT_GATE(logistic)
