@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -32,7 +33,7 @@ from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._family import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
-__all__ = ["Entries", "topk_entries"]
+__all__ = ["Entries", "entries_of", "gathered_entries", "topk_entries"]
 
 
 class Entries(NamedTuple):
@@ -98,23 +99,42 @@ def topk_entries(
     check_order(name, order)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last, at_most=at_most)
-    entries = None
-    if spec.name == "sigmoid":
-        entries = _by_kernel(name, scores, k, temperature, hard, order, last, mask, largest)
-    if entries is None:
-        rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
-        dense = topk(rows, min(k, rows.shape[-1]), spec, temperature=temperature, **options)
-        ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
-        indices, exists = ranked_indices(ranked, k, order)
-        weights = torch.where(exists, _gather(dense, indices), 0)
-        if hard:
-            weights = straight_through(weights, exists.to(weights.dtype))
-        values = torch.where(exists, _gather(scores.movedim(last, -1), indices), 0)
-        entries = Entries(indices, weights, values)
+    settings: dict[str, Any] = {"temperature": temperature, **options}
+    entries, _ = entries_of(name, scores, k, spec, settings, hard, order, last, mask, largest)
     return Entries(*(places.movedim(-1, last) for places in entries))
 
 
-def _gather(rows: Tensor, indices: Tensor) -> Tensor:
+def entries_of(
+    name: str,
+    scores: Tensor,
+    k: int,
+    spec: Relaxation,
+    settings: Mapping[str, Any],
+    hard: bool,
+    order: Order,
+    last: int,
+    mask: Tensor | None,
+    largest: bool,
+) -> tuple[Entries, Tensor]:
+    """The entries, with k in the last place, and which of them exist; for arguments that were checked."""
+    if spec.name == "sigmoid":
+        found = _by_kernel(name, scores, k, settings["temperature"], hard, order, last, mask, largest)
+        if found is not None:
+            return found
+    rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    dense = topk(rows, min(k, rows.shape[-1]), spec, **settings)
+    # What a random method has selected is known by its weights.
+    ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
+    indices, exists = ranked_indices(ranked, k, order)
+    weights = torch.where(exists, gathered_entries(dense, indices), 0)
+    if hard:
+        weights = straight_through(weights, exists.to(weights.dtype))
+    values = torch.where(exists, gathered_entries(scores.movedim(last, -1), indices), 0)
+    return Entries(indices, weights, values), exists
+
+
+def gathered_entries(rows: Tensor, indices: Tensor) -> Tensor:
+    """The entries of rows (…, n) at indices (…, k)."""
     if rows.shape[-1]:
         return rows.gather(-1, indices)
     return rows.sum(-1, keepdim=True).expand(indices.shape)  # zeros, with a graph
@@ -130,8 +150,8 @@ def _by_kernel(
     last: int,
     mask: Tensor | None,
     largest: bool,
-) -> Entries | None:
-    """The entries by sigmoid top-k, without a dense row, or None where the kernel cannot be called."""
+) -> tuple[Entries, Tensor] | None:
+    """The same by sigmoid top-k, without a dense row, or None where the kernel cannot be called."""
     tensors = [t for t in (scores, temperature, mask) if isinstance(t, Tensor)]
     compiled = operations.taken()
     n = scores.shape[last]
@@ -162,7 +182,9 @@ def _by_kernel(
     indices, weights, values = found
     if not largest:
         values = 0 - values  # no −0 where a place is missing
-    return Entries(*(padded(t, k) for t in (indices, weights.to(scores.dtype), values.to(scores.dtype))))
+    entries = (indices, weights.to(scores.dtype), values.to(scores.dtype))
+    # The k-th weight of m ≥ k allowed entries is at least 1/(m − k + 1), never 0.
+    return Entries(*(padded(t, k) for t in entries)), padded(weights.detach() != 0, k)
 
 
 class _NativeEntries(torch.autograd.Function):
