@@ -1,7 +1,7 @@
 """The examples of the documentation run as they stand, and print what the pages say, to three decimals.
 
-The blocks of a page share their names and start with none: what a page uses, it imports. A block that cannot run
-here begins with ``# not run:`` and the reason, which readers see too.
+The blocks of a page share their names and start with none: what a page uses, it imports. A block that cannot
+run here begins with ``# not run:`` and the reason, which readers see too.
 """
 
 import doctest
