@@ -25,6 +25,7 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
+from khot.relaxations._chunks import chunks
 from khot.relaxations._linearised import must_linearise
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import Order, check_order, padded, ranked_indices
@@ -32,6 +33,8 @@ from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._family import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
+
+_AT_ONCE = 1 << 17  # entries of a backward pass: what fits in a cache
 
 __all__ = ["Entries", "entries_of", "gathered_entries", "topk_entries"]
 
@@ -249,10 +252,8 @@ def _gradients(
     temperature = ctx.temperature if learned is None else learned
     grad_x = grad_temperature = None
     if by_weights is not None:
-        dense = torch.zeros_like(x).scatter(-1, indices, by_weights)
-        grad_x, grad_temperature = weights_gradient(
-            LOGISTIC, x, indices.shape[-1], temperature, mask, dense, ctx.needs_input_grad[1]
-        )
+        by_rows = _by_all_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else _by_some_rows
+        grad_x, grad_temperature = by_rows(x, temperature, mask, indices, by_weights, ctx.needs_input_grad[1])
     if by_values is not None:
         exists = x.gather(-1, indices) != -math.inf
         if mask is not None:
@@ -260,3 +261,38 @@ def _gradients(
         spread = torch.zeros_like(x).scatter(-1, indices, torch.where(exists, by_values, 0))
         grad_x = spread if grad_x is None else grad_x + spread
     return grad_x, grad_temperature, None, None, None, None
+
+
+def _by_all_rows(
+    x: Tensor,
+    temperature: Tensor | float,
+    mask: Tensor | None,
+    indices: Tensor,
+    by_weights: Tensor,
+    learns_temperature: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients in x and the temperature, from those in the weights."""
+    dense = torch.zeros_like(x).scatter(-1, indices, by_weights)
+    return weights_gradient(LOGISTIC, x, indices.shape[-1], temperature, mask, dense, learns_temperature)
+
+
+def _by_some_rows(
+    x: Tensor, temperature: Tensor | float, mask: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The same a few rows at a time: of what is dense, only the gradient is ever whole."""
+    if x.dim() == 1:
+        return _by_all_rows(x, temperature, mask, *others)
+    indices, by_weights, learns_temperature = others
+    grad_x, grads_temperature = torch.empty_like(x), list[Tensor]()
+    for part in chunks(len(x), x[0].numel(), _AT_ONCE):
+        grad_x[part], grad_temperature = _by_all_rows(
+            x[part],
+            temperature[part] if isinstance(temperature, Tensor) else temperature,
+            None if mask is None else mask[part],
+            indices[part],
+            by_weights[part],
+            learns_temperature,
+        )
+        if grad_temperature is not None:
+            grads_temperature.append(grad_temperature)
+    return grad_x, torch.cat(grads_temperature) if grads_temperature else None

@@ -63,3 +63,16 @@ def test_one_table_takes_at_most_twice_the_memory_of_topk_and_indexing(learns, s
         return best, table[best.indices]
 
     assert peak(lambda: select(table, scores, 10, mask=mask, **options)) <= 2 * peak(by_hand)
+
+
+@pytest.mark.skipif(native() is None, reason="the portable path has dense rows")
+def test_backward_too():
+    """Of what is dense only the gradient is whole, as it is by hand."""
+    table, scores = torch.randn(10_000, 32), torch.randn(64, 10_000, requires_grad=True)
+
+    def by_hand():
+        best = scores.topk(10)
+        return torch.autograd.grad((table[best.indices] * best.values.unsqueeze(-1)).sum(), scores)
+
+    ours = peak(lambda: torch.autograd.grad(select(table, scores, 10).values.sum(), scores))
+    assert ours <= 2 * peak(by_hand)
