@@ -62,8 +62,8 @@ class TemperatureScheduler:
 
     Args:
         model: a module; every submodule (itself included) with a fixed ``temperature`` is governed.
-            Layers that learn their temperature are left alone; one that calibrates it is an error, for the
-            schedule would undo that.
+            Layers that learn their temperature, or do not read it, are left alone; one that calibrates it is
+            an error, for the schedule would undo that.
         schedule: temperature as a function of the step.
 
     Example:
@@ -79,8 +79,9 @@ class TemperatureScheduler:
         self.layers = [m for m in model.modules() if _has_fixed_temperature(m)]
         if not self.layers:
             raise ValueError(
-                "TemperatureScheduler: no submodule has a fixed temperature "
-                f"(learned ones are not scheduled) in {type(model).__name__}"
+                "TemperatureScheduler: no submodule has a fixed temperature that it reads (learned ones are "
+                "not scheduled, and tokens reduced by mode 'hard' or 'merge' have no use for one) "
+                f"in {type(model).__name__}"
             )
         for layer in self.layers:
             if getattr(layer, "calibrate", None) is not None:
@@ -123,8 +124,8 @@ class TemperatureScheduler:
 
 
 def _has_fixed_temperature(module: nn.Module) -> bool:
-    """A number, or a tensor that is no parameter, as in a layer of khot."""
-    if getattr(module, "learns_temperature", False):
+    """A number, or a tensor that is no parameter, as in a layer of khot; and it is read."""
+    if getattr(module, "learns_temperature", False) or not getattr(module, "reads_temperature", True):
         return False
     temperature = getattr(module, "temperature", None)
     if isinstance(temperature, Tensor):

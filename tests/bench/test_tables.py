@@ -94,6 +94,7 @@ def test_numbers_read_well():
     ]
     assert [seconds_text(s) for s in (2.5, 0.0123, 4.56e-6)] == ["2.5 s", "12.3 ms", "4.56 µs"]
     assert [bytes_text(b) for b in (12, 2048, 3 * 2**20, 8 * 2**30)] == ["12 B", "2 KiB", "3 MiB", "8 GiB"]
+    assert [bytes_text(b * 2**10) for b in (999, 1000, 1020)] == ["999 KiB", "0.977 MiB", "0.996 MiB"]
 
 
 @pytest.fixture

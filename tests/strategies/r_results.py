@@ -9,6 +9,8 @@ import pytest
 import scipy.stats
 import torch
 
+from khot.designs.survey import approximate_variance
+
 HERE = Path(__file__).parent.parent / "extra" / "r"
 
 
@@ -28,6 +30,21 @@ def fits(counts, law):
         return
     scaled = expected[likely] * observed[likely].sum() / expected[likely].sum()
     assert scipy.stats.chisquare(observed[likely], scaled).pvalue > 1e-4
+
+
+def check_variances(golden):
+    """Ours of each method, for the draws of ``golden_variances.R``."""
+    for entry in golden:
+        y, x, pi = (tensor(entry[name]) for name in ("y", "drawn", "probs"))
+        for method in ("deville1", "deville2", "deville3"):
+            torch.testing.assert_close(approximate_variance(y, x, pi, method), tensor(entry[method]))
+        torch.testing.assert_close(approximate_variance(y, x, pi, "hajek"), tensor(entry["deville1"]))
+        torch.testing.assert_close(approximate_variance(y, x, pi), tensor(entry["deville2"]))
+
+
+def committed(file):
+    """What a script printed when it was run last."""
+    return json.loads((HERE / file).read_text("utf-8"))
 
 
 def made_now(script):

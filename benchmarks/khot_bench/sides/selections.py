@@ -12,7 +12,9 @@ import khot
 from khot.compare.cost.side import BLEND_WIDTH, Side
 from khot.kernels import sorting
 
-__all__ = ["selection", "sort_and_index_add"]
+__all__ = ["retrieval", "selection", "sort_and_index_add", "topk_and_indexing"]
+
+_LONGEST_TABLE = 100_000
 
 
 @functools.cache
@@ -41,3 +43,31 @@ def sort_and_index_add() -> Side:
         return sums.view(*x.shape[:-1], k, BLEND_WIDTH)
 
     return Side("argsort and index_add", "khot", khot.__version__, call, "khot", "blends")
+
+
+@functools.cache
+def _table(dtype: torch.dtype) -> Tensor:
+    # As long as any case needs, and made by the first call, a tiny one: no measured call allocates it.
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(_LONGEST_TABLE, BLEND_WIDTH, generator=generator, dtype=dtype)
+
+
+def retrieval(method: str) -> Side:
+    """`khot.select` from one table of vectors for all rows, at temperature 1."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.select(_table(x.dtype)[: x.shape[-1]], x, k, method).values
+
+    return Side(f"khot.select, {method}", "khot", khot.__version__, call, "khot", "blends")
+
+
+def topk_and_indexing() -> Side:
+    """`torch.topk` and the vectors at its indices; to have a gradient they are multiplied by their scores."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        best = x.topk(k)
+        chosen = _table(x.dtype)[best.indices]
+        return chosen * best.values.unsqueeze(-1) if x.requires_grad else chosen
+
+    note = "forward+backward: times the scores"
+    return Side("torch.topk and indexing", "torch", torch.__version__, call, "torch", "blends", note=note)

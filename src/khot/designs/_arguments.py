@@ -59,10 +59,12 @@ def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
 
 
 def check_scores(name: str, argument: str, scores: Tensor, k: float) -> None:
-    """Raise for NaN and for more than k entries at +inf."""
+    """Raise for NaN, and for more than k logits at +inf; scores there share k, as in ``khot.topk``."""
     if bool(scores.isnan().any()):
         raise ValueError(f"{name}: {argument} must not be NaN")
-    certain = int((scores == math.inf).sum(-1).max()) if scores.numel() else 0
+    if argument == "scores" or not scores.numel():
+        return
+    certain = int((scores == math.inf).sum(-1).max())
     if certain > k:
         raise ValueError(f"{name}: {argument} must have at most k = {k} entries at +inf, got {certain}")
 

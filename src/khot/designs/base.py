@@ -44,7 +44,8 @@ class KHotDistribution(Distribution):
         probs: inclusion probabilities π of shape (…, n), with sum k up to the rounding of their dtype (they
             are normalised within it). π = 0 is never drawn, π = 1 always.
         scores: instead of ``probs``: π is then ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf
-            always; if k units or fewer are above −inf, all of them are drawn, and the row has so many ones.
+            always, or where more than k are at +inf, these share k; if k units or fewer are above −inf, all
+            of them are drawn, and the row has so many ones.
         validate_args: whether to check values; by default yes, but for code that is compiled.
 
     Attributes:

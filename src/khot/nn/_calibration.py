@@ -11,9 +11,9 @@ from torch import Tensor
 from khot.calibration import calibrate_temperature
 from khot.relaxations.registry import Relaxation
 
-__all__ = ["check_calibrate", "common_temperature"]
+__all__ = ["CURE", "check_calibrate", "common_temperature"]
 
-_CURE = "give temperature=, or call layer.calibrate_(scores) later, with scores of a trained scorer"
+CURE = "give temperature=, or call layer.calibrate_(scores) later, with scores of a trained scorer"
 
 
 def check_calibrate(name: str, spec: Relaxation, share: float, argument: str = "calibrate") -> None:
@@ -28,28 +28,33 @@ def check_calibrate(name: str, spec: Relaxation, share: float, argument: str = "
         )
 
 
-def common_temperature(name: str, scores: Tensor, k: float | Tensor, **settings: Any) -> float:
+def common_temperature(
+    name: str, scores: Tensor, k: float | Tensor, *, dim: int, **settings: Any
+) -> float | None:
     """The temperature of :func:`khot.calibrate_temperature`; of a process group, the geometric mean.
 
     Every process takes part even if it finds none: one that raised alone would leave the others waiting.
+    Where k takes all n entries the temperature changes nothing: such scores have no say, and if no process
+    has others, it is None.
     """
     failure: ValueError | None = None
+    decides = not float(k) >= scores.shape[dim]
     log_temperature = math.nan
     try:
-        log_temperature = math.log(calibrate_temperature(scores, k, **settings))
+        log_temperature = math.log(calibrate_temperature(scores, k, dim=dim, **settings)) if decides else 0.0
     except ValueError as error:
         failure = error
-    log_temperature = _mean_over_processes(log_temperature, scores.device)
+    log_temperature, voices = _sum_over_processes(log_temperature, float(decides), device=scores.device)
     if failure is not None:
-        raise ValueError(f"{name}: {failure}; {_CURE}") from failure
+        raise ValueError(f"{name}: {failure}; {CURE}") from failure
     if math.isnan(log_temperature):
-        raise ValueError(f"{name}: there is no such temperature for the scores of another process; {_CURE}")
-    return math.exp(log_temperature)
+        raise ValueError(f"{name}: there is no such temperature for the scores of another process; {CURE}")
+    return math.exp(log_temperature / voices) if voices else None
 
 
-def _mean_over_processes(value: float, device: torch.device) -> float:
+def _sum_over_processes(*values: float, device: torch.device) -> tuple[float, ...]:
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return value
-    total = torch.tensor(value, dtype=torch.float64, device=device)
+        return values
+    total = torch.tensor(values, dtype=torch.float64, device=device)
     torch.distributed.all_reduce(total)  # pyright: ignore[reportUnknownMemberType]
-    return total.item() / torch.distributed.get_world_size()
+    return tuple(number.item() for number in total)

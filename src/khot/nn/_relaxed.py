@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from khot.nn._calibration import check_calibrate, common_temperature
+from khot.nn._calibration import CURE, check_calibrate, common_temperature
 from khot.nn._evaluation import EvalMode, noise_free
 from khot.nn._layer import SelectingLayer, checked_k
 from khot.nn._tempered import shown
@@ -96,12 +96,23 @@ class RelaxedLayer(SelectingLayer):
         those it ends with, and the temperature with them. In a process group all must call it, and all take
         the geometric mean.
         """
+        found = self._calibrated(scores, weight_on_topk, mask)
+        if found is None:
+            raise self._nothing_to_calibrate(scores)
+        self.temperature = found
+
+    def _nothing_to_calibrate(self, scores: Tensor) -> ValueError:
+        taken = f"k takes all {scores.shape[self.dim]} entries, whatever the temperature"
+        return ValueError(f"{type(self).__name__}.calibrate_: {taken}; {CURE}")
+
+    def _calibrated(self, scores: Tensor, weight_on_topk: float, mask: Tensor | None) -> float | None:
+        """The temperature, or None if nothing depends on it."""
         name = f"{type(self).__name__}.calibrate_"
         check_calibrate(name, self._relaxation, weight_on_topk, "weight_on_topk")
         k = self.k.detach() if isinstance(self.k, Tensor) else self.k
         if self.at_most:
             k = at_most_all(name, scores, k, position(name, scores, self.dim))
-        self.temperature = common_temperature(
+        return common_temperature(
             name,
             scores.detach(),
             k,
@@ -143,7 +154,11 @@ class RelaxedLayer(SelectingLayer):
             )
         if self.training:
             assert self.calibrate is not None
-            self.calibrate_(scores, weight_on_topk=self.calibrate, mask=mask)
+            found = self._calibrated(scores, self.calibrate, mask)
+            if found is not None:
+                self.temperature = found
+            elif not self.at_most:  # else short rows are to be expected, and a later batch settles it
+                raise self._nothing_to_calibrate(scores)
         else:
             warnings.warn(
                 f"{name}: evaluated before calibrate = {self.calibrate} was done, with temperature "

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
-from khot.relaxations.facade import checked_options, topk, topk_matrix
-from khot.relaxations.hard import Order, check_order, gathered, ranked_indices
+from khot.relaxations.entries import entries_of, gathered_entries
+from khot.relaxations.facade import checked_options, topk_matrix
+from khot.relaxations.hard import Order, check_order, gathered, known_to_exist, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
 
@@ -21,9 +22,10 @@ __all__ = ["Selection", "select"]
 class Selection(NamedTuple):
     """What :func:`khot.select` gives.
 
-    ``values`` (…, k, d) are the selected vectors, ``weights`` (…, n) the k-hot weights of all entries, and
-    ``indices`` (…, k) those of the hard top-k; where a row has fewer than k allowed entries, the places left
-    over have the index −1 and a vector of zeros.
+    ``values`` (…, k, d) are the selected vectors, ``weights`` (…, k) the method's soft weights of the
+    selected entries, and ``indices`` (…, k) their places in the row. Where a row has fewer than k allowed
+    entries, the places left over have the index −1, weight 0 and a vector of zeros. The weights of all
+    entries are those of :func:`khot.topk`.
     """
 
     values: Tensor
@@ -53,6 +55,9 @@ def select(
     multiplies the k vectors by their weights; a method with rows (such as ``"successive_halving"``,
     ``"softsort"``) blends all vectors, row r of its matrix times the values.
 
+    By ``"sigmoid"`` on the CPU no dense row is written: one table of vectors costs little more than
+    :func:`torch.topk` and indexing, in time and in memory. The backward pass has a gradient for each score.
+
     Args:
         values: vectors, shape ``(*scores.shape, d)``; or ``(n, d)``, one table that all rows of ``scores``
             select from (it is not expanded).
@@ -70,8 +75,8 @@ def select(
         options: of the method.
 
     Returns:
-        :class:`Selection` of ``values`` (k in the place of ``dim``, then d), ``weights`` like ``scores``, and
-        ``indices``.
+        :class:`Selection` of ``values``, ``weights`` and ``indices``, each with k in the place of ``dim``;
+        ``values`` have d as their last dimension.
 
     Example:
         >>> values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
@@ -89,38 +94,41 @@ def select(
     check_order(name, order)
     last, shared = _checked(name, values, scores, dim, mask)
     k = check_count(name, scores, k, last, at_most=at_most)
-    scores = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
     values = values if shared else values.movedim(last, -2)
     settings: dict[str, Any] = {"temperature": temperature, **options}
-    n = scores.shape[-1]
-    blends = None
     if spec.matrix is None:
-        weights = topk(scores, min(k, n), spec, **settings)
+        entries, exists = entries_of(name, scores, k, spec, settings, False, order, last, mask, largest)
+        indices, weights, _ = entries
+        chosen = _weighed(gathered(values, indices, exists), weights, hard)
     else:
-        blends, weights = _blended(spec, _readable(values, scores), scores, min(k, n), settings)
-    # What a random method has selected is known by its weights.
-    ranked = torch.where(scores == -math.inf, scores, weights) if spec.stochastic else scores
-    indices, exists = ranked_indices(ranked, k)
-    chosen = gathered(values, indices, exists)
-    if blends is None:
-        factor = weights.gather(-1, indices) if n else weights.sum(-1, keepdim=True).expand(indices.shape)
-        factor = factor.unsqueeze(-1).to(values.dtype)
-        chosen = chosen * (straight_through(factor, torch.ones_like(factor)) if hard else factor)
-    else:
+        rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+        blends, dense = _blended(spec, _readable(values, rows), rows, min(k, rows.shape[-1]), settings)
+        # What a random method has selected is known by its weights.
+        ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
+        indices, exists = ranked_indices(ranked, k)
         blends = torch.nn.functional.pad(blends, (0, 0, 0, k - blends.shape[-2]))
-        chosen = straight_through(blends, chosen) if hard else blends
-    indices = torch.where(exists, indices, -1)
-    if order == "position":
-        place = torch.where(exists, indices, n).argsort(-1)
-        indices = indices.gather(-1, place)
-        chosen = chosen.gather(-2, place.unsqueeze(-1).expand(chosen.shape))
+        chosen = straight_through(blends, gathered(values, indices, exists)) if hard else blends
+        if order == "position":
+            place = torch.where(exists, indices, rows.shape[-1]).argsort(-1)
+            indices, exists = indices.gather(-1, place), exists.gather(-1, place)
+            chosen = chosen.gather(-2, place.unsqueeze(-1).expand(chosen.shape))
+        weights = torch.where(exists, gathered_entries(dense, indices), 0)
+    indices = indices if known_to_exist(exists) else torch.where(exists, indices, -1)
     return Selection(chosen.movedim(-2, last), weights.movedim(-1, last), indices.movedim(-1, last))
+
+
+def _weighed(chosen: Tensor, weights: Tensor, hard: bool) -> Tensor:
+    """The chosen vectors times their weights; unchanged if ``hard``, with the gradient of that product."""
+    if hard and is_plain(weights) and not weights.requires_grad:
+        return chosen
+    factor = weights.unsqueeze(-1).to(chosen.dtype)
+    return chosen * (straight_through(factor, torch.ones_like(factor)) if hard else factor)
 
 
 def _blended(
     spec: Relaxation, values: Tensor, scores: Tensor, k: int, settings: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """The blends (…, k, d) of a method with rows, and its weights."""
+    """The blends (…, k, d) of a method with rows, and its weights (…, n)."""
     if spec.select is not None and values.dim() == scores.dim() + 1:
         return spec.select(values, scores, k, **settings)
     rows = topk_matrix(scores, k, spec, **settings)

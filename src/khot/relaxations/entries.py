@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -24,6 +25,7 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
+from khot.relaxations._chunks import chunks
 from khot.relaxations._linearised import must_linearise
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import Order, check_order, padded, ranked_indices
@@ -32,7 +34,9 @@ from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
-__all__ = ["Entries", "topk_entries"]
+_AT_ONCE = 1 << 17  # entries of a backward pass: what fits in a cache
+
+__all__ = ["Entries", "entries_of", "gathered_entries", "topk_entries"]
 
 
 class Entries(NamedTuple):
@@ -98,23 +102,42 @@ def topk_entries(
     check_order(name, order)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last, at_most=at_most)
-    entries = None
-    if spec.name == "sigmoid":
-        entries = _by_kernel(name, scores, k, temperature, hard, order, last, mask, largest)
-    if entries is None:
-        rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
-        dense = topk(rows, min(k, rows.shape[-1]), spec, temperature=temperature, **options)
-        ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
-        indices, exists = ranked_indices(ranked, k, order)
-        weights = torch.where(exists, _gather(dense, indices), 0)
-        if hard:
-            weights = straight_through(weights, exists.to(weights.dtype))
-        values = torch.where(exists, _gather(scores.movedim(last, -1), indices), 0)
-        entries = Entries(indices, weights, values)
+    settings: dict[str, Any] = {"temperature": temperature, **options}
+    entries, _ = entries_of(name, scores, k, spec, settings, hard, order, last, mask, largest)
     return Entries(*(places.movedim(-1, last) for places in entries))
 
 
-def _gather(rows: Tensor, indices: Tensor) -> Tensor:
+def entries_of(
+    name: str,
+    scores: Tensor,
+    k: int,
+    spec: Relaxation,
+    settings: Mapping[str, Any],
+    hard: bool,
+    order: Order,
+    last: int,
+    mask: Tensor | None,
+    largest: bool,
+) -> tuple[Entries, Tensor]:
+    """The entries, with k in the last place, and which of them exist; for arguments that were checked."""
+    if spec.name == "sigmoid":
+        found = _by_kernel(name, scores, k, settings["temperature"], hard, order, last, mask, largest)
+        if found is not None:
+            return found
+    rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    dense = topk(rows, min(k, rows.shape[-1]), spec, **settings)
+    # What a random method has selected is known by its weights.
+    ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows
+    indices, exists = ranked_indices(ranked, k, order)
+    weights = torch.where(exists, gathered_entries(dense, indices), 0)
+    if hard:
+        weights = straight_through(weights, exists.to(weights.dtype))
+    values = torch.where(exists, gathered_entries(scores.movedim(last, -1), indices), 0)
+    return Entries(indices, weights, values), exists
+
+
+def gathered_entries(rows: Tensor, indices: Tensor) -> Tensor:
+    """The entries of rows (…, n) at indices (…, k)."""
     if rows.shape[-1]:
         return rows.gather(-1, indices)
     return rows.sum(-1, keepdim=True).expand(indices.shape)  # zeros, with a graph
@@ -130,8 +153,8 @@ def _by_kernel(
     last: int,
     mask: Tensor | None,
     largest: bool,
-) -> Entries | None:
-    """The entries by sigmoid top-k, without a dense row, or None where the kernel cannot be called."""
+) -> tuple[Entries, Tensor] | None:
+    """The same by sigmoid top-k, without a dense row, or None where the kernel cannot be called."""
     tensors = [t for t in (scores, temperature, mask) if isinstance(t, Tensor)]
     compiled = operations.taken()
     n = scores.shape[last]
@@ -162,7 +185,9 @@ def _by_kernel(
     indices, weights, values = found
     if not largest:
         values = 0 - values  # no −0 where a place is missing
-    return Entries(*(padded(t, k) for t in (indices, weights.to(scores.dtype), values.to(scores.dtype))))
+    entries = (indices, weights.to(scores.dtype), values.to(scores.dtype))
+    # The k-th weight of m ≥ k allowed entries is at least 1/(m − k + 1), never 0.
+    return Entries(*(padded(t, k) for t in entries)), padded(weights.detach() != 0, k)
 
 
 class _NativeEntries(torch.autograd.Function):
@@ -227,10 +252,8 @@ def _gradients(
     temperature = ctx.temperature if learned is None else learned
     grad_x = grad_temperature = None
     if by_weights is not None:
-        dense = torch.zeros_like(x).scatter(-1, indices, by_weights)
-        grad_x, grad_temperature = weights_gradient(
-            LOGISTIC, x, indices.shape[-1], temperature, mask, dense, ctx.needs_input_grad[1]
-        )
+        by_rows = _by_all_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else _by_some_rows
+        grad_x, grad_temperature = by_rows(x, temperature, mask, indices, by_weights, ctx.needs_input_grad[1])
     if by_values is not None:
         exists = x.gather(-1, indices) != -math.inf
         if mask is not None:
@@ -238,3 +261,38 @@ def _gradients(
         spread = torch.zeros_like(x).scatter(-1, indices, torch.where(exists, by_values, 0))
         grad_x = spread if grad_x is None else grad_x + spread
     return grad_x, grad_temperature, None, None, None, None
+
+
+def _by_all_rows(
+    x: Tensor,
+    temperature: Tensor | float,
+    mask: Tensor | None,
+    indices: Tensor,
+    by_weights: Tensor,
+    learns_temperature: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Gradients in x and the temperature, from those in the weights."""
+    dense = torch.zeros_like(x).scatter(-1, indices, by_weights)
+    return weights_gradient(LOGISTIC, x, indices.shape[-1], temperature, mask, dense, learns_temperature)
+
+
+def _by_some_rows(
+    x: Tensor, temperature: Tensor | float, mask: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The same a few rows at a time: of what is dense, only the gradient is ever whole."""
+    if x.dim() == 1:
+        return _by_all_rows(x, temperature, mask, *others)
+    indices, by_weights, learns_temperature = others
+    grad_x, grads_temperature = torch.empty_like(x), list[Tensor]()
+    for part in chunks(len(x), x[0].numel(), _AT_ONCE):
+        grad_x[part], grad_temperature = _by_all_rows(
+            x[part],
+            temperature[part] if isinstance(temperature, Tensor) else temperature,
+            None if mask is None else mask[part],
+            indices[part],
+            by_weights[part],
+            learns_temperature,
+        )
+        if grad_temperature is not None:
+            grads_temperature.append(grad_temperature)
+    return grad_x, torch.cat(grads_temperature) if grads_temperature else None

@@ -110,7 +110,12 @@ def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
         chosen = values[indices]
     else:
         chosen = values.gather(-2, indices.unsqueeze(-1).expand(*indices.shape, values.shape[-1]))
-    return torch.where(exists.unsqueeze(-1), chosen, 0)
+    return chosen if known_to_exist(exists) else torch.where(exists.unsqueeze(-1), chosen, 0)
+
+
+def known_to_exist(exists: Tensor) -> bool:
+    """Whether all places are taken, where that can be asked: then there is none to clear in a copy."""
+    return is_plain(exists) and bool(exists.all())
 
 
 def check_order(name: str, order: str) -> None:

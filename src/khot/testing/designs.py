@@ -237,11 +237,12 @@ def _check_few_allowed(made: KHotDistribution, x: Tensor, k: int) -> None:
 
 
 def check_misuse(design: Make) -> None:
-    """Probabilities that do not sum to k, and k beyond n, are errors."""
+    """Probabilities that do not sum to k, k beyond n, and more than k logits at +inf are errors."""
     calls: dict[str, Callable[[], KHotDistribution]] = {
         "k = 4 of n = 3": lambda: _by_scores(design, 4, torch.zeros(3)),
-        "more than k scores at +inf": lambda: _by_scores(design, 1, torch.full((3,), math.inf)),
     }
+    if "logits" in _parameters(design):
+        calls["more than k logits at +inf"] = lambda: design(1, logits=torch.full((3,), math.inf))
     if "probs" in _parameters(design):
         wrong = torch.tensor([0.5, 0.5, 0.5])
         calls["probs with sum 1.5 for k = 2"] = lambda: design(2, probs=wrong)

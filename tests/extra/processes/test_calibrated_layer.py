@@ -16,7 +16,9 @@ x = torch.randn(16, 9, generator=torch.Generator().manual_seed(0))
 scores = x * (1.0, 100.0)[rank]
 if case == "equal" and rank == 1:
     scores = torch.zeros(16, 9)
-layer = TopK(3, calibrate=0.9)
+if case == "short" and rank == 1:
+    scores = x[:, :2]
+layer = TopK(3, calibrate=0.9, at_most=True)
 try:
     layer(scores)
     alone = TopK(3)
@@ -49,6 +51,12 @@ def test_all_take_the_geometric_mean(tmp_path):
     first, second = both(tmp_path, "scaled")
     assert first == second
     assert float(first) == pytest.approx(10, rel=1e-4)
+
+
+def test_scores_that_are_taken_whole_have_no_say(tmp_path):
+    first, second = both(tmp_path, "short")
+    assert first == second
+    assert float(first) == pytest.approx(1, rel=1e-6)
 
 
 def test_all_fail_if_one_does(tmp_path):

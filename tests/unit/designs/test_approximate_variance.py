@@ -14,15 +14,16 @@ from khot.designs.survey import (
     sen_yates_grundy_variance,
 )
 from strategies.design_examples import probabilities, subsets
+from strategies.r_results import check_variances, committed
 
-METHODS = ["deville1", "deville2", "deville3"]
+METHODS = ["deville1", "deville2", "deville3", "hajek"]
 
 
 def by_definition(values, probs, method):
     """Over the drawn units, one by one, as in Matei & Tillé (2005)."""
     size = len(values)
     spare = [1 - p for p in probs]
-    if method == "deville1":
+    if method in ("deville1", "hajek"):
         c = [q * size / (size - 1) for q in spare]
     else:
         concentration = math.fsum((q / math.fsum(spare)) ** 2 for q in spare)
@@ -45,6 +46,11 @@ def test_by_definition(method):
     for row, value in zip(x.bool(), found, strict=True):
         expected = by_definition(y[row].tolist(), pi[row].tolist(), method)
         assert value.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_against_r():
+    """`varest` of the package `sampling`, and least squares of R, as committed."""
+    check_variances(committed("golden_variances.json"))
 
 
 def test_by_hand():
@@ -131,7 +137,7 @@ def test_messages():
     with pytest.raises(ValueError, match="at least two drawn units of a row must have π < 1, or none"):
         approximate_variance(y, x, pi)
     with pytest.raises(
-        ValueError, match=re.escape("method must be one of deville1, deville2, deville3, got 'x'")
+        ValueError, match=re.escape("method must be one of deville1, deville2, deville3, hajek, got 'x'")
     ):
         approximate_variance(y, x, pi, "x")
     with pytest.raises(ValueError, match="drawn units must have π > 0"):

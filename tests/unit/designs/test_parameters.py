@@ -53,12 +53,24 @@ def test_bad_arguments(design):
         by_scores(design, 2, [0.5, 0.5])
     with pytest.raises(ValueError, match=f"{name}: {argument} must not be NaN"):
         by_scores(design, 2, torch.tensor([1.0, math.nan, 0.1]))
-    with pytest.raises(
-        ValueError, match=re.escape(f"{name}: {argument} must have at most k = 1 entries at +inf, got 2")
-    ):
-        by_scores(design, 1, torch.tensor([1.0, math.inf, math.inf]))
+    if "logits" in design.parameters:
+        message = f"{name}: logits must have at most k = 1 entries at +inf, got 2"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            design(1, logits=torch.tensor([1.0, math.inf, math.inf]))
     with pytest.raises(ValueError, match=f"{name}: {argument} must have at least one unit"):
         by_scores(design, 0, torch.ones(3, 0))
+
+
+@pytest.mark.parametrize("design", [design for design in ALL if "scores" in design.parameters])
+def test_more_than_k_scores_at_infinity_share_k(design):
+    """As in `khot.topk`: the law of k of these alone."""
+    scores = torch.tensor([[1.0, math.inf, math.inf, -2.0, math.inf]], dtype=torch.float64)
+    made = design(2, scores=scores)
+    shared = torch.tensor([[0, 2 / 3, 2 / 3, 0, 2 / 3]], dtype=torch.float64)
+    torch.testing.assert_close(made.probs, shared)
+    x = made.sample((3000,), generator=torch.Generator().manual_seed(0))
+    assert (x.sum(-1) == 2).all()
+    assert (x.mean(0) - shared).abs().max() < 5 * (2 / 9 / 3000) ** 0.5
 
 
 @pytest.mark.parametrize("design", [design for design in ALL if design is not PlackettLuce])

@@ -110,6 +110,19 @@ def test_what_cannot_be_reached_leaves_the_layer_as_it_was():
     assert layer.state_dict()["_extra_state"].tolist() == [9, 0, 0]
 
 
+def test_rows_that_are_taken_whole_leave_it_to_a_later_batch():
+    layer = TopK(3, calibrate=0.8, at_most=True)
+    for n in (1, 3):
+        assert torch.equal(layer(X[:, :n]), torch.ones(16, n))
+    assert layer.temperature.item() == 1
+    assert layer.state_dict()["_extra_state"].tolist() == [3, 0, 0]
+    assert share(layer(X)) == pytest.approx(0.8, abs=1e-4)
+    layer(X[:, :2])
+    assert share(layer(X)) == pytest.approx(0.8, abs=1e-4)
+    with pytest.raises(ValueError, match=r"TopK\.calibrate_: k takes all 2 entries, whatever"):
+        layer.calibrate_(X[:, :2])
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [

@@ -249,3 +249,23 @@ def test_arguments_are_checked():
         khot.topk_entries(scores, 2, mask=torch.ones(3, dtype=torch.bool))
     with pytest.raises(TypeError, match="topk_entries"):
         khot.topk_entries(scores, 2, norm=1.5)
+
+
+@pytest.mark.parametrize("shape", [(7, 10), (3, 2, 10), (10,)])
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("learned", [True, False])
+def test_the_backward_pass_a_few_rows_at_a_time(monkeypatch, shape, masked, learned):
+    """As that of all rows at once, which a graph of the gradient takes."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+    spread = torch.rand(shape[:-1], generator=generator, dtype=torch.float64) + 0.5
+    temperature = spread.requires_grad_() if learned else 0.7
+    mask = torch.rand(shape, generator=generator) > 0.3 if masked else None
+    given = (scores, spread) if learned else (scores,)
+    monkeypatch.setattr("khot.relaxations.entries._AT_ONCE", 20)
+    weights = khot.topk_entries(scores, 3, temperature=temperature, mask=mask).weights
+    upstream = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
+    parts = torch.autograd.grad(weights, given, upstream, retain_graph=True)
+    whole = torch.autograd.grad(weights, given, upstream, create_graph=True)
+    for mine, expected in zip(parts, whole, strict=True):
+        torch.testing.assert_close(mine, expected)

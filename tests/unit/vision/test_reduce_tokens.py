@@ -395,6 +395,17 @@ def test_the_temperature_can_be_scheduled():
     assert (cold - warm).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("mode", ["hard", "merge"])
+def test_a_temperature_that_is_not_read_is_not_scheduled(mode):
+    model, _ = model_and_patches()
+    reduce_tokens(model.train(), 0.6, (1,), mode=mode)
+    with pytest.raises(ValueError, match="no submodule has a fixed temperature that it reads"):
+        khot.schedules.TemperatureScheduler(model, khot.schedules.constant(0.5))
+    other = khot.nn.TopK(2)
+    both = torch.nn.ModuleList([model, other])
+    assert khot.schedules.TemperatureScheduler(both, khot.schedules.constant(0.5)).layers == [other]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("method", ["straight_through", "soft", "soft_rank", "merge"])
 def test_half_precision(dtype, method):

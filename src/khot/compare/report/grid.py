@@ -46,7 +46,7 @@ def seconds_text(seconds: float) -> str:
 def bytes_text(count: int) -> str:
     """Three figures with the unit that fits."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= scale:
+        if count * 1024 >= 999.5 * scale:  # what would round to 1000 of the next smaller unit
             return f"{count / scale:.3g} {unit}"
     return f"{count} B"
 

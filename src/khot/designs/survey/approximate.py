@@ -11,7 +11,7 @@ from khot.designs.survey._units import check_units, drawn_units, expanded
 
 __all__ = ["approximate_variance"]
 
-Method = Literal["deville1", "deville2", "deville3"]
+Method = Literal["deville1", "deville2", "deville3", "hajek"]
 
 
 def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: Method = "deville2") -> Tensor:
@@ -28,7 +28,8 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
     =========  =====================================  ==============================================
     method     c                                      B
     =========  =====================================  ==============================================
-    deville1   (1 − π)k/(k − 1); also Hájek's (1981)  Σcz/Σc over the draw, z = y/π
+    deville1   (1 − π)k/(k − 1)                       Σcz/Σc over the draw, z = y/π
+    hajek      the same                               the same: another name of deville1
     deville2   (1 − π)/(1 − Σa²), a = (1 − π)/Σ(1−π)  the same; R: ``varest``
     deville3   as deville2                            Σz/k
     =========  =====================================  ==============================================
@@ -37,7 +38,8 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
         y: values, shape (…, n).
         indicators: the draw, zeros and ones, shape (…, n), with no unit of π < 1 or with two at least.
         probs: inclusion probabilities, shape (…, n).
-        method: one of the table.
+        method: one of the table. Hájek's is what his approximation of joint inclusion probabilities gives,
+            with sums over the population estimated from the draw; Deville's first is the same formula.
 
     Returns:
         Estimates, shape (…).
@@ -47,8 +49,8 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
         >>> round(approximate_variance(y, x, torch.full((4,), 0.5)).item(), 4)
         8.0
 
-    Reference: Deville (1993); Matei & Tillé (2005), Evaluation of Variance Approximations and Estimators in
-    Maximum Entropy Sampling with Unequal Probability and Fixed Sample Size.
+    Reference: Hájek (1964, 1981); Deville (1993); Matei & Tillé (2005), Evaluation of Variance Approximations
+    and Estimators in Maximum Entropy Sampling with Unequal Probability and Fixed Sample Size.
     """
     name = "approximate_variance"
     check_units(name, y=y, indicators=indicators, probs=probs)
@@ -62,7 +64,7 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
     z, size = expanded(y, drawn, probs), drawn.sum(-1, keepdim=True)
     total = spare.sum(-1, keepdim=True)
     share = spare / torch.where(total > 0, total, 1.0)
-    if method == "deville1":
+    if method in ("deville1", "hajek"):
         weights = spare * size / (size - 1).clamp_min(1)
     else:
         weights = spare / (1 - share.square().sum(-1, keepdim=True))

@@ -191,6 +191,11 @@ class TokenReduction(nn.Module):
         return x
 
     @property
+    def reads_temperature(self) -> bool:
+        """Whether the mode has a relaxation or a sample: then a schedule of the temperature has an effect."""
+        return self.mode not in ("hard", "merge")
+
+    @property
     def keeps_all_while_training(self) -> bool:
         """Whether it selects by weights alone: then all tokens stay, with their weights in the attention."""
         return self.mode == "soft" and get(self.method).matrix is None
