@@ -36,7 +36,7 @@ PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count)
 
 template <typename real>
 PyObject* topk_entries(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 11);
+    Arguments arguments(name, values, count, 12);
     const real* x = arguments.address<const real>();
     const unsigned char* mask = arguments.address<const unsigned char>();
     real number;
@@ -46,6 +46,7 @@ PyObject* topk_entries(const char* name, PyObject* const* values, Py_ssize_t cou
     int64_t* indices = arguments.address<int64_t>();
     real* weights = arguments.address<real>();
     real* scores = arguments.address<real>();
+    real* threshold = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
@@ -59,7 +60,40 @@ PyObject* topk_entries(const char* name, PyObject* const* values, Py_ssize_t cou
     bool enough_memory;
     Py_BEGIN_ALLOW_THREADS
     enough_memory = khot::topk_entries(x, mask, k, temperature, temperature_stride, by_position, indices, weights, scores,
-                                       rows, n, threads);
+                                       threshold, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* entries_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 11);
+    const real* x = arguments.address<const real>();
+    const unsigned char* mask = arguments.address<const unsigned char>();
+    const real* threshold = arguments.address<const real>();
+    const int64_t* indices = arguments.address<const int64_t>();
+    const real* grad = arguments.address<const real>();
+    real number;
+    int64_t temperature_stride;
+    const real* temperature = arguments.per_row(&number, &temperature_stride);
+    real* out = arguments.address<real>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 0, n);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(int64_t));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("threshold", threshold, rows > 0);
+    arguments.check_address("indices", indices, rows > 0 && k > 0);
+    arguments.check_address("grad", grad, rows > 0 && k > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("out", out, rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::entries_jacobian(x, mask, threshold, indices, grad, temperature, temperature_stride, out, rows, n,
+                                           k, threads);
     Py_END_ALLOW_THREADS
     if (!enough_memory) return PyErr_NoMemory();
     Py_RETURN_NONE;

@@ -2,6 +2,7 @@
 
 #include "vector.inl"
 #include "estimates.inl"
+#include "sigmoid_slopes.inl"
 
 // bfloat16 is the upper half of a float.
 static void from_bfloat16(const uint16_t* from, real* to, int64_t n) {
@@ -82,7 +83,7 @@ static SlopeSums slopes(real* x, const real* g, real anchor, real t, real rate, 
         for (int64_t i = 0; i < n; ++i) x[i] = 0;
         return total;
     }
-    const real factor = 2 * (KHOT_SINGLE ? rate * real(1.4426950408889634) : rate);
+    const real factor = slope_factor(rate);
     for (int64_t begin = 0; begin < n; begin += SUM_BLOCK) {
         const int64_t end = n - begin < SUM_BLOCK ? n : begin + SUM_BLOCK;
         vec sum{}, with_g{};
@@ -90,10 +91,7 @@ static SlopeSums slopes(real* x, const real* g, real anchor, real t, real rate, 
             const bool whole = i + LANES <= end;
             const vec v = whole ? load(x + i) : load_tail(x + i, end - i, -real(__builtin_inf()));
             const vec gradient = whole ? load(g + i) : load_tail(g + i, end - i, 0);
-            const vec z = (v * real(0.5) - anchor * real(0.5)) * factor;  // half the difference cannot overflow
-            const vec u = KHOT_SINGLE ? power_of_two(z) : exponential(z), inverse = quotient(all(1), u + t);
-            // Where u is capped the slope is 0: see sigmoid_topk.inl.
-            const vec w = u >= CAPPED ? vec{} : (u * inverse) * (t * inverse);
+            const vec w = slope_of(v, anchor, t, factor);
             sum += w;
             with_g += w * (w == 0 ? vec{} : gradient);
             if (whole) {

@@ -53,10 +53,17 @@ bool hard_topk(const real* x, const unsigned char* mask, const int64_t* k, int64
                int64_t rows, int64_t n, int threads);
 
 // See topk_entries.cpp. k <= n, n is below 2^32; the outputs have k for each row. mask may be null, and so may temperature:
-// then the weights are ones. False when there was not enough memory.
+// then the weights are ones. threshold is that of sigmoid_topk(), or null. False when there was not enough memory.
 template <typename real>
 bool topk_entries(const real* x, const unsigned char* mask, int64_t k, const real* temperature, int64_t temperature_stride,
-                  bool by_position, int64_t* indices, real* weights, real* values, int64_t rows, int64_t n, int threads);
+                  bool by_position, int64_t* indices, real* weights, real* values, real* threshold, int64_t rows, int64_t n,
+                  int threads);
+
+// See entries_jacobian.cpp. indices are those of topk_entries(), different in a row. False when there was not enough memory.
+template <typename real>
+bool entries_jacobian(const real* x, const unsigned char* mask, const real* threshold, const int64_t* indices,
+                      const real* grad, const real* temperature, int64_t temperature_stride, real* out, int64_t rows,
+                      int64_t n, int64_t k, int threads);
 
 // See isotonic.cpp. A stride is 0 where all rows have the same s or w. False when there was not enough memory.
 enum class Projection { l2 = 0, kl = 1, log_kl = 2 };

@@ -62,6 +62,7 @@ PyMethodDef methods[] = {
     KHOT_BOTH(normal_topk),
     KHOT_BOTH(hard_topk),
     KHOT_BOTH(topk_entries),
+    KHOT_BOTH(entries_jacobian),
     KHOT_BOTH(argsort),
     KHOT_BOTH(isotonic),
     KHOT_BOTH(block_sums),

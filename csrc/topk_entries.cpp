@@ -128,6 +128,7 @@ struct Problem {
     const real* temperature;  // or null: the weights are ones
     int64_t temperature_stride, n;
     bool by_position;
+    real* threshold;  // or null: two numbers for each row, as sigmoid_topk() leaves them
 };
 
 // Rows from begin to end, a few at a time. False when there was not enough memory.
@@ -162,7 +163,8 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
         if (problem.temperature != nullptr) {
             const real* temperature = problem.temperature + first * problem.temperature_stride;
             if (!sigmoid_topk<real>(x, nullptr, &budget, 0, temperature, problem.temperature_stride, dense.get(), nullptr,
-                                    nullptr, count, n, threads)) {
+                                    problem.threshold == nullptr ? nullptr : problem.threshold + 2 * first, count, n,
+                                    threads)) {
                 return false;
             }
         }
@@ -185,9 +187,10 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
 
 template <typename real>
 bool topk_entries(const real* x, const unsigned char* mask, int64_t k, const real* temperature, int64_t temperature_stride,
-                  bool by_position, int64_t* indices, real* weights, real* values, int64_t rows, int64_t n, int threads) {
+                  bool by_position, int64_t* indices, real* weights, real* values, real* threshold, int64_t rows, int64_t n,
+                  int threads) {
     if (k == 0) return true;
-    const Problem<real> problem = {x, mask, temperature, temperature_stride, n, by_position};
+    const Problem<real> problem = {x, mask, temperature, temperature_stride, n, by_position, threshold};
     const Entries<real> all = {indices, weights, values, k};
     threads = useful_threads(rows * n, threads);
     const bool share_rows = rows < threads && n >= LONG_ROW;  // between threads
@@ -201,8 +204,8 @@ bool topk_entries(const real* x, const unsigned char* mask, int64_t k, const rea
 }
 
 template bool topk_entries(const float*, const unsigned char*, int64_t, const float*, int64_t, bool, int64_t*, float*, float*,
-                           int64_t, int64_t, int);
+                           float*, int64_t, int64_t, int);
 template bool topk_entries(const double*, const unsigned char*, int64_t, const double*, int64_t, bool, int64_t*, double*,
-                           double*, int64_t, int64_t, int);
+                           double*, double*, int64_t, int64_t, int);
 
 }  // namespace khot

@@ -12,7 +12,7 @@ import khot
 from khot.compare.cost.side import BLEND_WIDTH, Side
 from khot.kernels import sorting
 
-__all__ = ["retrieval", "selection", "sort_and_index_add", "topk_and_indexing"]
+__all__ = ["entries", "retrieval", "selection", "sort_and_index_add", "topk_and_indexing"]
 
 _LONGEST_TABLE = 100_000
 
@@ -29,6 +29,15 @@ def selection(method: str) -> Side:
         return khot.select(_vectors(tuple(x.shape), x.dtype), x, k, method).values
 
     return Side(f"khot.select, {method}", "khot", khot.__version__, call, "khot", "blends")
+
+
+def entries(kind: str) -> Side:
+    """`khot.topk_entries`: the weights of sigmoid top-k at the k best, or ones with its gradient."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.topk_entries(x, k, hard=kind == "hard").weights
+
+    return Side(f"khot.topk_entries, {kind}", "khot", khot.__version__, call, "khot", "values")
 
 
 def sort_and_index_add() -> Side:

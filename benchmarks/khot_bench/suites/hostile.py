@@ -1,4 +1,4 @@
-"""What hard rows cost: `sigmoid_topk` on heavy tails and extreme budgets, beside the Gaussian case."""
+"""What hard rows cost: `sigmoid_topk` on heavy tails, wide rows, ties and extreme budgets."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ def _cases() -> tuple[Case, ...]:
     for name, (shape, k) in _SHAPES.items():
         n = shape[-1]
         cases.append(Case(f"{name} k={k}", shape, k))
-        cases.append(Case(f"{name} Cauchy", shape, k, scores="cauchy"))
+        cases.extend(
+            Case(f"{name} {scores}", shape, k, scores=scores) for scores in ("cauchy", "wide", "ties")
+        )
         cases.extend(Case(f"{name} k={other}", shape, other) for other in (1, n // 2, n - 1))
     return tuple(cases)
 
 
 SUITE = Suite(
     name="hostile",
-    title="sigmoid_topk on heavy tails and extreme budgets: running time as a multiple of torch.softmax",
+    title="sigmoid_topk on hostile rows: running time as a multiple of torch.softmax",
     baseline="khot_bench.sides.baselines:softmax",
     sides=("khot.compare.cost.side:relaxation:sigmoid",),
     peers=(),
     cases=_cases(),
-    quick_cases=(Case("64×64", (64, 64), 8), Case("64×64 Cauchy", (64, 64), 8, scores="cauchy")),
+    quick_cases=(Case("64×64", (64, 64), 8), Case("64×64 cauchy", (64, 64), 8, scores="cauchy")),
     map="sigmoid",
 )

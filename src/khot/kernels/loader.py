@@ -47,6 +47,8 @@ class Native(Protocol):
     hard_topk_f64: Callable[..., None]
     topk_entries_f32: Callable[..., None]
     topk_entries_f64: Callable[..., None]
+    entries_jacobian_f32: Callable[..., None]
+    entries_jacobian_f64: Callable[..., None]
     argsort_f32: Callable[..., None]
     argsort_f64: Callable[..., None]
     isotonic_f32: Callable[..., None]

@@ -193,7 +193,8 @@ def _by_kernel(
 class _NativeEntries(torch.autograd.Function):
     """(x, temperature, mask, k, hard, by_position) → (indices, weights, values), by the kernel, eager.
 
-    What the weights' gradient needs of a whole row is computed again from x in the backward pass.
+    What the weights' gradient needs of a whole row is computed again in the backward pass, from x and two
+    numbers a row.
     """
 
     @staticmethod
@@ -206,8 +207,12 @@ class _NativeEntries(torch.autograd.Function):
         hard: bool,
         by_position: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        found = cpu.topk_entries(x, k, None if hard else temperature, mask, by_position)
-        _keep(ctx, x, temperature, mask, found[0])
+        thresholds = None
+        if hard:
+            found = cpu.topk_entries(x, k, None, mask, by_position)
+        else:
+            found, thresholds = cpu.entries_with_thresholds(x, k, temperature, mask, by_position)
+        _keep(ctx, x, temperature, mask, found[0], thresholds)
         return found
 
     @staticmethod
@@ -229,29 +234,39 @@ class _CompiledEntries(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         x, temperature, mask, *_ = inputs
-        _keep(ctx, x, temperature, mask, output[0])
+        _keep(ctx, x, temperature, mask, output[0], None)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         return _gradients(ctx, *grads)
 
 
-def _keep(ctx: Any, x: Tensor, temperature: Tensor | float, mask: Tensor | None, indices: Tensor) -> None:
+def _keep(
+    ctx: Any,
+    x: Tensor,
+    temperature: Tensor | float,
+    mask: Tensor | None,
+    indices: Tensor,
+    thresholds: Tensor | None,
+) -> None:
     ctx.mark_non_differentiable(indices)
     ctx.set_materialize_grads(False)
     learned = temperature if isinstance(temperature, Tensor) else None
     ctx.temperature = None if isinstance(temperature, Tensor) else temperature
-    ctx.save_for_backward(x, learned, mask, indices)
+    ctx.save_for_backward(x, learned, mask, indices, thresholds)
 
 
 def _gradients(
     ctx: Any, _: Tensor | None, by_weights: Tensor | None, by_values: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Gradients in x and the temperature, from those in the weights and in the values."""
-    x, learned, mask, indices = ctx.saved_tensors
+    x, learned, mask, indices, thresholds = ctx.saved_tensors
     temperature = ctx.temperature if learned is None else learned
     grad_x = grad_temperature = None
-    if by_weights is not None:
+    first_order = thresholds is not None and not torch.is_grad_enabled() and not ctx.needs_input_grad[1]
+    if by_weights is not None and first_order and is_plain(by_weights):
+        grad_x = cpu.entries_jacobian(x, thresholds, indices, by_weights, temperature, mask)
+    elif by_weights is not None:
         by_rows = _by_all_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else _by_some_rows
         grad_x, grad_temperature = by_rows(x, temperature, mask, indices, by_weights, ctx.needs_input_grad[1])
     if by_values is not None:

@@ -18,6 +18,10 @@ def _gaussian(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
+def _wide(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return 20 * _gaussian(shape, generator)  # as at a temperature of 0.05
+
+
 def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=generator, dtype=torch.float64)
 
@@ -40,6 +44,7 @@ def _sorted(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 SCORES: dict[str, Draw] = {
     "gaussian": _gaussian,
+    "wide": _wide,
     "uniform": _uniform,
     "cauchy": _cauchy,
     "ties": _ties,

@@ -6,7 +6,7 @@ first.
 """
 
 from khot.kernels.cpu.draws import pivotal, subsets, systematic
-from khot.kernels.cpu.entries import topk_entries
+from khot.kernels.cpu.entries import entries_jacobian, entries_with_thresholds, topk_entries
 from khot.kernels.cpu.gates import (
     GateKind,
     gate_jacobian,
@@ -25,6 +25,8 @@ __all__ = [
     "Projection",
     "argsort",
     "block_sums",
+    "entries_jacobian",
+    "entries_with_thresholds",
     "gate_jacobian",
     "gated_topk",
     "hard_topk",

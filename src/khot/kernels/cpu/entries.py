@@ -7,7 +7,7 @@ from torch import Tensor
 
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 
-__all__ = ["topk_entries"]
+__all__ = ["entries_jacobian", "entries_with_thresholds", "topk_entries"]
 
 
 def topk_entries(
@@ -33,6 +33,25 @@ def topk_entries(
     Returns:
         int64 indices, weights and values of shape (..., k); contiguous, without a graph.
     """
+    return _entries(x, k, temperature, mask, by_position, None)
+
+
+def entries_with_thresholds(
+    x: Tensor, k: int, temperature: float | Tensor, mask: Tensor | None, by_position: bool
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+    """The same, and the two numbers a row, of shape (rows, 2), that `entries_jacobian` needs."""
+    thresholds = x.new_empty(x.numel() // x.shape[-1], 2)
+    return _entries(x, k, temperature, mask, by_position, thresholds), thresholds
+
+
+def _entries(
+    x: Tensor,
+    k: int,
+    temperature: float | Tensor | None,
+    mask: Tensor | None,
+    by_position: bool,
+    thresholds: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
     library = compiled_library()
     check("x", x)
     shape, n = x.shape, x.shape[-1]
@@ -53,9 +72,55 @@ def topk_entries(
         indices.data_ptr(),
         weights.data_ptr(),
         values.data_ptr(),
+        0 if thresholds is None else thresholds.data_ptr(),
         x.numel() // n if n else 0,
         n,
         k,
         torch.get_num_threads(),
     )
     return indices, weights, values
+
+
+def entries_jacobian(
+    x: Tensor,
+    thresholds: Tensor,
+    indices: Tensor,
+    grad: Tensor,
+    temperature: float | Tensor,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The Jacobian of the weights times a vector that is 0 but at the entries.
+
+    Args:
+        x: the scores, shape (..., n), and
+        thresholds: the numbers, and
+        indices: the places, shape (..., k), all three of `entries_with_thresholds`.
+        grad: the vector at these places, shape (..., k), of the type of x.
+        temperature: τ, a number or broadcastable to (..., 1).
+        mask: boolean, broadcastable to x; False excludes.
+
+    Returns:
+        The product, of the shape of x; contiguous, without a graph.
+    """
+    library = compiled_library()
+    shape, n = x.shape, x.shape[-1]
+    x, indices, grad = memory(x), memory(indices), memory(grad)
+    temperature = per_row("temperature", temperature, (*shape[:-1], 1), x.dtype)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
+    out = torch.empty_like(x)
+    kernel = library.entries_jacobian_f32 if x.dtype == torch.float32 else library.entries_jacobian_f64
+    kernel(
+        x.data_ptr(),
+        0 if mask is None else mask.data_ptr(),
+        thresholds.data_ptr(),
+        indices.data_ptr(),
+        grad.data_ptr(),
+        number_or_address(temperature),
+        out.data_ptr(),
+        thresholds.shape[0],
+        n,
+        indices.shape[-1],
+        torch.get_num_threads(),
+    )
+    return out
