@@ -28,6 +28,8 @@ __all__ = [
     "gated_topk",
     "hard_topk",
     "isotonic",
+    "sigmoid_jacobian",
+    "sigmoid_topk",
     "taken",
     "topk_entries",
 ]
@@ -36,7 +38,7 @@ _torch_library = cast("Any", torch.library)  # its functions have no types
 library: Any = _torch_library.Library("khot", "DEF")
 _DTYPES = (torch.float32, torch.float64)
 
-Result = Literal["like", "row", "indices", "places", "indices of places"]
+Result = Literal["like", "row", "pair", "indices", "places", "indices of places"]
 
 
 def taken(*tensors: Tensor) -> bool:
@@ -69,8 +71,8 @@ def _operation(
     """Register an operation.
 
     ``rows`` says which of its arguments are tensors (…, n) or (…, 1); the first of them is what ``results``
-    are ``"like"``, hold one value a ``"row"`` of, or ``"indices"`` into; argument number ``k`` says how many
-    ``"places"`` a result has in the place of n. All are contiguous.
+    are ``"like"``, hold one value a ``"row"`` or a ``"pair"`` of values of, or ``"indices"`` into; argument
+    number ``k`` says how many ``"places"`` a result has in the place of n. All are contiguous.
     """
     name = schema.partition("(")[0]
     library.define(schema)
@@ -106,7 +108,7 @@ def _in_front(tensor: Tensor, dim: int | None, rank: int, size: int) -> Tensor:
 
 
 def _empty(result: Result, x: Tensor, places: int) -> Tensor:
-    shape = x.shape if result in ("like", "indices") else (*x.shape[:-1], places)
+    shape = x.shape if result in ("like", "indices") else (*x.shape[:-1], 2 if result == "pair" else places)
     return x.new_empty(shape, dtype=torch.int64 if result.startswith("indices") else x.dtype)
 
 
@@ -125,6 +127,22 @@ gated_topk = _operation(
     results=["like", "like"],
 )
 """Weights and state of a member of the threshold family; see ``khot.kernels.cpu.gated_topk``."""
+
+sigmoid_topk = _operation(
+    "sigmoid_topk(Tensor x, Tensor k, Tensor temperature, Tensor? mask) -> (Tensor, Tensor)",
+    cpu.sigmoid_with_thresholds,
+    rows=[0, 1, 2, 3],
+    results=["like", "pair"],
+)
+"""Weights of sigmoid top-k, and two numbers a row."""
+
+sigmoid_jacobian = _operation(
+    "sigmoid_jacobian(Tensor y, Tensor x, Tensor thresholds, Tensor grad, Tensor temperature) -> Tensor",
+    cpu.sigmoid_jacobian,
+    rows=[0, 1, 2, 3, 4],
+    results=["like"],
+)
+"""Its Jacobian times a vector, from these."""
 
 gate_jacobian = _operation(
     "gate_jacobian(Tensor state, Tensor grad, Tensor temperature, str gate) -> (Tensor, Tensor)",

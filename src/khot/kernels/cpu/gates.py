@@ -134,7 +134,9 @@ def gate_jacobian(
     return out, mean
 
 
-def sigmoid_with_thresholds(x: Tensor, k: float, temperature: float) -> tuple[Tensor, Tensor]:
+def sigmoid_with_thresholds(
+    x: Tensor, k: float | Tensor, temperature: float | Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     r"""The weights of the logistic gate, and for each row the two numbers that `sigmoid_jacobian` needs.
 
     They are a and t of :math:`y_i = u_i/(u_i + t)`, :math:`u_i = e^{(x_i - a)/\tau}`; t = 0 in a row whose
@@ -142,36 +144,44 @@ def sigmoid_with_thresholds(x: Tensor, k: float, temperature: float) -> tuple[Te
 
     Args:
         x: scores, float32 or float64, shape (..., n), with at least one element.
-        k: the budget of all rows.
-        temperature: τ.
+        k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
+        temperature: τ, likewise.
+        mask: boolean, broadcastable to x; False excludes.
 
     Returns:
-        y of the shape of x and the thresholds of shape (rows, 2), contiguous, without a graph.
+        y of the shape of x and the thresholds of shape (..., 2), contiguous, without a graph.
     """
     library = compiled_library()
     check("x", x)
     x = memory(x)
-    n = x.shape[-1]
-    rows = x.numel() // n
+    shape, n = x.shape, x.shape[-1]
+    if isinstance(k, Tensor) or isinstance(temperature, Tensor):
+        row_shape = (*shape[:-1], 1)
+        k = per_row("k", k, row_shape, torch.float64)
+        temperature = per_row("temperature", temperature, row_shape, x.dtype)
+    if mask is not None:
+        mask = mask.expand(shape).contiguous()
     y = torch.empty_like(x)
-    thresholds = x.new_empty(rows, 2)
+    thresholds = x.new_empty((*shape[:-1], 2))
     kernel = library.sigmoid_topk_f32 if x.dtype == torch.float32 else library.sigmoid_topk_f64
     kernel(
         x.data_ptr(),
-        0,
-        float(k),  # an int would be an address
-        float(temperature),
+        0 if mask is None else mask.data_ptr(),
+        number_or_address(k),
+        number_or_address(temperature),
         y.data_ptr(),
         0,
         thresholds.data_ptr(),
-        rows,
+        x.numel() // n,
         n,
         torch.get_num_threads(),
     )
     return y, thresholds
 
 
-def sigmoid_jacobian(y: Tensor, x: Tensor, thresholds: Tensor, grad: Tensor, temperature: float) -> Tensor:
+def sigmoid_jacobian(
+    y: Tensor, x: Tensor, thresholds: Tensor, grad: Tensor, temperature: float | Tensor
+) -> Tensor:
     """`gate_jacobian` of the logistic gate from the weights themselves, without the mean.
 
     Where a weight is so near to 1 that 1 − y has lost digits, its slope comes from score and threshold.
@@ -181,10 +191,12 @@ def sigmoid_jacobian(y: Tensor, x: Tensor, thresholds: Tensor, grad: Tensor, tem
         x: the scores they are of, shape (..., n), and
         thresholds: their thresholds, all three of `sigmoid_with_thresholds`.
         grad: a vector, of the shape and type of y.
-        temperature: τ.
+        temperature: τ, a number or broadcastable to (..., 1).
     """
     library = compiled_library()
     x, y, grad = memory(x), memory(y), memory(grad)
+    if isinstance(temperature, Tensor):
+        temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
     out = torch.empty_like(y)
     kernel = library.gate_jacobian_f32 if y.dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
@@ -193,10 +205,10 @@ def sigmoid_jacobian(y: Tensor, x: Tensor, thresholds: Tensor, grad: Tensor, tem
         x.data_ptr(),
         thresholds.data_ptr(),
         grad.data_ptr(),
-        float(temperature),
+        number_or_address(temperature),
         out.data_ptr(),
         0,
-        thresholds.shape[0],
+        thresholds.numel() // 2,
         y.shape[-1],
         torch.get_num_threads(),
     )

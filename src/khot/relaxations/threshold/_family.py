@@ -33,7 +33,8 @@ from khot.relaxations.threshold._functions import (
     native_gated,
     portable_gated,
 )
-from khot.relaxations.threshold._gates import Gate
+from khot.relaxations.threshold._gates import LOGISTIC, Gate
+from khot.relaxations.threshold._plain_sigmoid import sigmoid_from_weights
 
 __all__ = ["gated_topk"]
 
@@ -96,7 +97,10 @@ def _native(
         else:
             y = cpu.gated_topk(gate.kernel, rows.to(dtype), k_rows, t_rows, mask)[0].to(scores.dtype)
         return y if rows is scores else y.movedim(-1, last)
-    y = native_gated(gate, rows, k_rows, t_rows, mask)[0]
+    if gate is LOGISTIC and dtype == scores.dtype and not _learns(k_rows, t_rows):
+        y = sigmoid_from_weights(rows, k_rows, t_rows, mask)
+    else:
+        y = native_gated(gate, rows, k_rows, t_rows, mask)[0]
     return y if rows is scores else y.movedim(-1, last)
 
 
@@ -130,5 +134,12 @@ def _compiled(
         else operations.as_tensor(value, dtype)
         for argument, value in (("k", k), ("temperature", within_range(temperature, dtype)))
     )
-    y = compiled_gated(gate, rows, k_rows, t_rows, mask)[0]
+    if gate is LOGISTIC and not _learns(k_rows, t_rows):
+        y = sigmoid_from_weights(rows, k_rows, t_rows, mask)
+    else:
+        y = compiled_gated(gate, rows, k_rows, t_rows, mask)[0]
     return y.to(scores.dtype).movedim(-1, last)
+
+
+def _learns(*values: Tensor | Number) -> bool:
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values)

@@ -55,7 +55,7 @@ def linearised_gated(gate: Gate, rows: Rows) -> Tensor:
 def weights_gradient(
     gate: Gate,
     x: Tensor,
-    k: float,
+    k: Tensor | float,
     temperature: Tensor | float,
     mask: Tensor | None,
     grad: Tensor,
@@ -63,13 +63,15 @@ def weights_gradient(
 ) -> tuple[Tensor, Tensor | None]:
     """The gradients in x and in the temperature, for one (…, n) in the weights, which are computed again.
 
-    For what has kept no state: ``x`` is float32 or float64. It is differentiable itself.
+    For what has kept no state: ``x`` is float32 or float64, k and the temperature are numbers or of shape
+    (…, 1). It is differentiable itself.
     """
     if torch.compiler.is_compiling():
         budget, t_rows = (operations.as_tensor(value, x.dtype) for value in (k, temperature))
         state = operations.gated_topk(gate.kernel, x, budget, t_rows, mask)[1]
     elif inside_a_transform():
-        state = portable_gated(gate, as_rows("gradient", x, k, temperature, -1, mask))[1]
+        numbers = (t.squeeze(-1) if isinstance(t, Tensor) and t.dim() else t for t in (k, temperature))
+        state = portable_gated(gate, as_rows("gradient", x, *numbers, -1, mask))[1]
     else:
         state = native_gated(gate, x, k, temperature, mask)[1]
     product = backward_product(gate, state, (grad, None), temperature)

@@ -1,9 +1,10 @@
-"""The commonest call of sigmoid top-k: plain scores, numbers for k and τ, the last dimension.
+"""Sigmoid top-k without a state: where neither k nor τ has a gradient, weights and scores are enough.
 
-It is the operator of ``_family.py`` with less around it. Nothing is looked at twice, and for the backward
-pass no state is saved but the scores, the weights and two numbers a row: most often both are there anyway. To
-change either in place is then an error in the backward pass, as it is for the weights of ``torch.softmax``.
-Types of 16 bits are read and written by the kernel.
+It is the operator of ``_family.py`` with less around it. For the backward pass nothing is saved but the
+scores, the weights and two numbers a row: most often both are there anyway. To change either in place is
+then an error in the backward pass, as it is for the weights of ``torch.softmax``. The commonest call (plain
+scores, numbers for k and τ, the last dimension) looks at nothing twice, and lets the kernel read and write
+types of 16 bits.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, empty_like, get_num_threads
 
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
 from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
-__all__ = ["plain_sigmoid"]
+__all__ = ["plain_sigmoid", "sigmoid_from_weights"]
 
 
 def plain_sigmoid(
@@ -40,8 +41,9 @@ def plain_sigmoid(
     if not (single or half or dtype is torch.float64):
         return None
     if scores.requires_grad and torch.is_grad_enabled():
-        function = _HalfSigmoid if half else _PlainSigmoid
-        return cast("Tensor", function.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+        if half:
+            return cast("Tensor", _HalfSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature, None))  # pyright: ignore[reportUnknownMemberType]
     if half:
         return cpu.sigmoid_half(scores, float(k), temperature, thresholds=False)[0]
     if not scores.is_contiguous() or scores.is_neg():
@@ -53,25 +55,61 @@ def plain_sigmoid(
     return y
 
 
+def sigmoid_from_weights(
+    x: Tensor, k: Tensor | float, temperature: Tensor | float, mask: Tensor | None
+) -> Tensor:
+    """The weights of rows (…, n), float32 or float64, by the kernels; neither k nor τ has a gradient."""
+    if torch.compiler.is_compiling():
+        return cast("tuple[Tensor, Tensor]", _CompiledSigmoid.apply(x, k, temperature, mask))[0]  # pyright: ignore[reportUnknownMemberType]
+    return cast("Tensor", _PlainSigmoid.apply(x, k, temperature, mask))  # pyright: ignore[reportUnknownMemberType]
+
+
 class _PlainSigmoid(torch.autograd.Function):
-    """(x, k, temperature) → weights, by the compiled kernels; eager and reverse mode only."""
+    """(x, k, temperature, mask) → weights, by the compiled kernels; eager and reverse mode only."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, k: float, temperature: float) -> Tensor:
-        y, thresholds = cpu.sigmoid_with_thresholds(x, k, temperature)
-        ctx.save_for_backward(x, y, thresholds)
-        ctx.numbers = k, temperature
+    def forward(
+        ctx: Any, x: Tensor, k: Tensor | float, temperature: Tensor | float, mask: Tensor | None
+    ) -> Tensor:
+        y, thresholds = cpu.sigmoid_with_thresholds(x, k, temperature, mask)
+        numbers = k, temperature
+        ctx.numbers = tuple(None if isinstance(t, Tensor) else t for t in numbers)
+        ctx.save_for_backward(
+            x, y, thresholds, mask, *(t if isinstance(t, Tensor) else None for t in numbers)
+        )
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, thresholds = ctx.saved_tensors
-        k, temperature = ctx.numbers
+        x, y, thresholds, mask, *tensors = ctx.saved_tensors
+        k, temperature = (a if t is None else t for a, t in zip(ctx.numbers, tensors, strict=True))
         (grad,) = grads
         if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
-            return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
+            return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None, None
         # Derivatives of derivatives, or a batch of gradients inside vmap.
-        return weights_gradient(LOGISTIC, x, k, temperature, None, grad)[0], None, None
+        return weights_gradient(LOGISTIC, x, k, temperature, mask, grad)[0], None, None, None
+
+
+class _CompiledSigmoid(torch.autograd.Function):
+    """The same by operations in a compiled graph, with tensors for k and the temperature."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        return operations.sigmoid_topk(x, k, temperature, mask)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, k, temperature, mask = inputs
+        y, thresholds = output
+        ctx.mark_non_differentiable(thresholds)
+        ctx.save_for_backward(x, y, thresholds, k, temperature, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, thresholds, _, temperature, _ = ctx.saved_tensors
+        return operations.sigmoid_jacobian(y, x, thresholds, grads[0], temperature), None, None, None
 
 
 class _HalfSigmoid(torch.autograd.Function):
