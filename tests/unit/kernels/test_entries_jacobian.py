@@ -46,11 +46,9 @@ def test_one_temperature_a_row():
     grad = torch.ones(3, 4, dtype=torch.float64).cumsum(-1)
     found = cpu.entries_jacobian(x, thresholds, indices, grad, tau)
     for row in range(3):
-        dense = torch.zeros(1, 11, dtype=torch.float64).scatter(
-            -1, indices[row : row + 1], grad[row : row + 1]
-        )
-        expected = dense_product(x[row : row + 1], 4, float(tau[row]), dense)
-        torch.testing.assert_close(found[row : row + 1], expected)
+        one = slice(row, row + 1)
+        dense = torch.zeros(1, 11, dtype=torch.float64).scatter(-1, indices[one], grad[one])
+        torch.testing.assert_close(found[one], dense_product(x[one], 4, float(tau[row]), dense))
 
 
 def test_rows_that_cannot_move():

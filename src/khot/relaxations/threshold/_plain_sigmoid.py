@@ -72,11 +72,9 @@ class _PlainSigmoid(torch.autograd.Function):
         ctx: Any, x: Tensor, k: Tensor | float, temperature: Tensor | float, mask: Tensor | None
     ) -> Tensor:
         y, thresholds = cpu.sigmoid_with_thresholds(x, k, temperature, mask)
-        numbers = k, temperature
-        ctx.numbers = tuple(None if isinstance(t, Tensor) else t for t in numbers)
-        ctx.save_for_backward(
-            x, y, thresholds, mask, *(t if isinstance(t, Tensor) else None for t in numbers)
-        )
+        ctx.numbers = tuple(None if isinstance(t, Tensor) else t for t in (k, temperature))
+        tensors = (t if isinstance(t, Tensor) else None for t in (k, temperature))
+        ctx.save_for_backward(x, y, thresholds, mask, *tensors)
         return y
 
     @staticmethod
