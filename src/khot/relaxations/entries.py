@@ -263,8 +263,8 @@ def _gradients(
     x, learned, mask, indices, thresholds = ctx.saved_tensors
     temperature = ctx.temperature if learned is None else learned
     grad_x = grad_temperature = None
-    first_order = thresholds is not None and not torch.is_grad_enabled() and not ctx.needs_input_grad[1]
-    if by_weights is not None and first_order and is_plain(by_weights):
+    first_order = not torch.is_grad_enabled() and not ctx.needs_input_grad[1]
+    if by_weights is not None and thresholds is not None and first_order and is_plain(by_weights):
         grad_x = cpu.entries_jacobian(x, thresholds, indices, by_weights, temperature, mask)
     elif by_weights is not None:
         by_rows = _by_all_rows if torch.is_grad_enabled() or torch.compiler.is_compiling() else _by_some_rows

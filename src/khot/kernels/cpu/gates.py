@@ -155,10 +155,9 @@ def sigmoid_with_thresholds(
     check("x", x)
     x = memory(x)
     shape, n = x.shape, x.shape[-1]
-    if isinstance(k, Tensor) or isinstance(temperature, Tensor):
-        row_shape = (*shape[:-1], 1)
-        k = per_row("k", k, row_shape, torch.float64)
-        temperature = per_row("temperature", temperature, row_shape, x.dtype)
+    row_shape = (*shape[:-1], 1)
+    k = per_row("k", k, row_shape, torch.float64)
+    temperature = per_row("temperature", temperature, row_shape, x.dtype)
     if mask is not None:
         mask = mask.expand(shape).contiguous()
     y = torch.empty_like(x)
@@ -195,8 +194,7 @@ def sigmoid_jacobian(
     """
     library = compiled_library()
     x, y, grad = memory(x), memory(y), memory(grad)
-    if isinstance(temperature, Tensor):
-        temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
+    temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
     out = torch.empty_like(y)
     kernel = library.gate_jacobian_f32 if y.dtype == torch.float32 else library.gate_jacobian_f64
     kernel(

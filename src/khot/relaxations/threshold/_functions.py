@@ -70,8 +70,8 @@ def weights_gradient(
         budget, t_rows = (operations.as_tensor(value, x.dtype) for value in (k, temperature))
         state = operations.gated_topk(gate.kernel, x, budget, t_rows, mask)[1]
     elif inside_a_transform():
-        numbers = (t.squeeze(-1) if isinstance(t, Tensor) and t.dim() else t for t in (k, temperature))
-        state = portable_gated(gate, as_rows("gradient", x, *numbers, -1, mask))[1]
+        budget, t_rows = (t.squeeze(-1) if isinstance(t, Tensor) and t.dim() else t for t in (k, temperature))
+        state = portable_gated(gate, as_rows("gradient", x, budget, t_rows, -1, mask))[1]
     else:
         state = native_gated(gate, x, k, temperature, mask)[1]
     product = backward_product(gate, state, (grad, None), temperature)
