@@ -182,7 +182,7 @@ def test_under_vmap_and_jacobians():
     torch.testing.assert_close(reverse, torch.func.vmap(torch.func.jacfwd(soft_median))(x))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compiled_and_exported_it_is_the_same():
     x, mask, q = values(3, 6), values(3, 6, seed=1) > -1, torch.tensor([0.2, 0.9])
 
