@@ -173,7 +173,8 @@ def check_range(design: Make) -> None:
         require(made.stddev.isfinite().all(), f"{where}: the standard deviation is {made.stddev}")
         joint = _given(lambda made=made: made.joint_inclusion)
         if joint is not None:
-            least, most = pi.unsqueeze(-1) + pi - 1, torch.minimum(pi.unsqueeze(-1), pi)
+            one, other = pi.unsqueeze(-1), pi.unsqueeze(-2)
+            least, most = one + other - 1, torch.minimum(one, other)
             require((joint >= 0).all() and (joint <= most).all(), f"{where}: π_ij is outside of [0, π_i]")
             require((joint >= least - 1e-6).all(), f"{where}: π_ij is less than π_i + π_j − 1")
 
