@@ -180,7 +180,7 @@ def test_the_sorted_variant_passes_the_contract(check):
 
 @pytest.mark.full
 def test_inductor_compiles_the_sorted_variant(monkeypatch):
-    """With a quarter of its Newton steps, which suffice here: each is a part of the graph, and takes its time."""
+    """With a quarter of its Newton steps, which suffice here: each is a part of the graph."""
     monkeypatch.setattr(_sorted_transport, "_STEPS", 6)
     INDUCTOR()
 
