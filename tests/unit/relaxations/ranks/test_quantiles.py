@@ -146,7 +146,7 @@ def test_derivatives(temperature):
         return soft_quantile(x, q, temperature=tau, mask=mask)
 
     assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1.0, 1e30])
