@@ -32,7 +32,7 @@ test: venv ## every property on well chosen combinations, quick ones first (at m
 test-full: venv ## the costly combinations that make test leaves out
 	@$(pytest) -m full $(PYTEST_ARGS)
 
-test-extra: venv ## the tests that need more: R, a browser, several processes, Triton, peers
+test-extra: venv ## the tests that need more: R, a browser, several processes, peers
 	@tools/test_extra.sh
 
 test-all: ## test, test-full, then test-extra

@@ -52,13 +52,14 @@ def failing():
 
 
 def allocating():
-    """Holds 64 MiB for a moment, at any input but the tiny one of the warm-up."""
+    """Holds 64 MiB for a moment, at any input but the tiny one of the warm-up; prints when it is loaded."""
 
     def function(x, k):
         if x.shape[-1] > 16:
             torch.ones(64 * MEBIBYTE // 4)
         return x * 1.0
 
+    sys.stdout.write("a package that talks when it is loaded\n")
     return side("allocating", function)
 
 
@@ -78,11 +79,6 @@ def sleeping():
         return x * 1.0
 
     return side("sleeping", function)
-
-
-def printing():
-    sys.stdout.write("a package that talks when it is loaded\n")
-    return side("printing", lambda x, k: x * 1.0)
 
 
 def hard():

@@ -164,17 +164,17 @@ def check_score(design: Make) -> None:
 
 def check_range(design: Make) -> None:
     """Probabilities lie in [0, 1] and pairs within what their units allow, also where rounding is at work."""
-    for seed, argument in itertools.product(range(40), _unbounded(design)):
-        n = 4 + seed % 5
-        k = 1 + seed % (n - 1)
-        made = design(k, **{argument: 30 * scores(n, seed=seed)})
+    sizes = ((n, k) for n in range(4, 9) for k in range(1, n, 3))
+    for (n, k), argument in itertools.product(sizes, _unbounded(design)):
+        made = design(k, **{argument: 30 * scores(4, n, seed=n + k)})
         pi, where = made.mean, f"n = {n}, k = {k}, {argument} of standard deviation 30"
         for what, value in (("mean", pi), ("probs", made.probs)):
             require(((value >= 0) & (value <= 1)).all(), f"{where}: {what} is outside of [0, 1]: {value}")
         require(made.stddev.isfinite().all(), f"{where}: the standard deviation is {made.stddev}")
         joint = _given(lambda made=made: made.joint_inclusion)
         if joint is not None:
-            least, most = pi.unsqueeze(-1) + pi - 1, torch.minimum(pi.unsqueeze(-1), pi)
+            one, other = pi.unsqueeze(-1), pi.unsqueeze(-2)
+            least, most = one + other - 1, torch.minimum(one, other)
             require((joint >= 0).all() and (joint <= most).all(), f"{where}: π_ij is outside of [0, π_i]")
             require((joint >= least - 1e-6).all(), f"{where}: π_ij is less than π_i + π_j − 1")
 

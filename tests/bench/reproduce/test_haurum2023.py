@@ -5,6 +5,7 @@ import torch
 
 from khot.compare.report.grid import markdown
 from khot.vision.data import ImageTensors
+from khot_bench.reproduce.experiments import _haurum2023_networks as networks
 from khot_bench.reproduce.experiments import haurum2023
 from khot_bench.reproduce.ledger import Ledger
 
@@ -14,30 +15,39 @@ def little_data(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (60, 1, 28, 28), generator=generator).to(torch.uint8)
     data = ImageTensors(images, torch.arange(60) % 10, tuple("0123456789"))
-    monkeypatch.setattr(haurum2023, "_images", lambda name, train: data)
-    monkeypatch.setattr(haurum2023.tempfile, "gettempdir", lambda: str(tmp_path))
-    haurum2023._mean_and_deviation.cache_clear()
+    monkeypatch.setattr(networks, "_images", lambda name, train: data)
+    monkeypatch.setattr(networks.tempfile, "gettempdir", lambda: str(tmp_path))
+    networks._mean_and_deviation.cache_clear()
     yield tmp_path
-    haurum2023._mean_and_deviation.cache_clear()
+    networks._mean_and_deviation.cache_clear()
 
 
 @pytest.mark.slow
 def test_every_method_runs_and_is_shown(little_data, tmp_path, monkeypatch):
     ledger = Ledger("haurum2023")
     trained = []
-    train = haurum2023._train
+    train, cooled = networks.train, []
 
     def counted(model, data, images, **settings):
         trained.append(images)
         train(model, data, images, **settings)
 
-    monkeypatch.setattr(haurum2023, "_train", counted)
+    for module in (networks, haurum2023):
+        monkeypatch.setattr(module, "train", counted)
+
+    class Scheduler(networks.TemperatureScheduler):
+        def __init__(self, module, schedule):
+            cooled.append(module.mode)
+            super().__init__(module, schedule)
+
+    monkeypatch.setattr(networks, "TemperatureScheduler", Scheduler)
     for settings in haurum2023._runs(quick=True):
         sizes = {"base_images": 100, "tuning_images": 50, "test_images": 60}
         small = {**settings, **({} if "part" in settings else sizes)}
         ledger.add(small, haurum2023._run(small), tmp_path / "runs.json")
     assert trained.count(100) == 1
     assert trained.count(50) == 6  # all tokens, and five of the methods
+    assert cooled == ["soft"]
     assert len(ledger.runs) == 2 + len(haurum2023.METHODS) + len(haurum2023.SPEEDS)
     full = ledger.select("flops", method=haurum2023.ALL)[0]
     for method in haurum2023.METHODS:

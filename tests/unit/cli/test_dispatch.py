@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.metadata
-import subprocess
 import sys
 import types
 
@@ -144,14 +143,15 @@ def test_commands_of_other_packages_are_found_and_named(entry_points, monkeypatc
 LOADED = "import sys; from khot.cli import main; main({arguments}); print('|', *sys.modules)"
 
 
-def loaded_by(*arguments):
-    code = LOADED.format(arguments=list(arguments))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.rpartition("|")[2].split())
+@pytest.fixture
+def loaded_by(run_python):
+    return lambda *arguments: set(
+        run_python(LOADED.format(arguments=list(arguments))).rpartition("|")[2].split()
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor"]])
-def test_what_tells_about_khot_loads_nothing_but_its_core(arguments):
+def test_what_tells_about_khot_loads_nothing_but_its_core(arguments, loaded_by):
     modules = loaded_by(*arguments)
     assert "khot.cli" in modules
     heavy = {"plotly", "matplotlib", "typer", "rich", "khot_bench", "sklearn"}
@@ -169,19 +169,15 @@ def test_what_tells_about_khot_loads_nothing_but_its_core(arguments):
         ("demo", {"khot_bench", "khot.compare", "khot.vision"}),
     ],
 )
-def test_a_command_loads_no_other(name, others):
+def test_a_command_loads_no_other(name, others, loaded_by):
     modules = loaded_by(name, "--help")
     assert f"khot.cli.{name}" in modules
     assert modules & others == set()
 
 
-def test_doctor_runs_as_a_module_without_typer():
+def test_doctor_runs_as_a_module_without_typer(run_python):
     code = (
         "import runpy, sys; sys.modules['typer'] = sys.modules['rich'] = None; "
         "sys.argv = ['khot', 'doctor']; runpy.run_module('khot', run_name='__main__')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("khot ")
+    assert run_python(code).startswith("khot ")

@@ -27,8 +27,8 @@ def test_kinds_of_scores_differ():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scores": "odd"}, "gaussian, uniform"),
-        ({"dtype": "int8"}, "float16, bfloat16"),
+        ({"scores": "odd"}, "'gaussian', 'uniform'"),
+        ({"dtype": "int8"}, "'float16', 'bfloat16'"),
         ({"k": 0}, "k must"),
         ({"k": 9}, "k must"),
     ],

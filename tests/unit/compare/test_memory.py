@@ -10,17 +10,10 @@ CASE = Case("2×64", (2, 64), 4)
 
 @pytest.mark.slow
 def test_peak_of_a_known_allocation():
-    found = measure("strategies.known_sides:allocating", CASE)
+    found = measure("strategies.known_sides:allocating", CASE)  # which prints when it is loaded
     for peak in found.values():
         assert isinstance(peak, Peak)
         assert 50 * MEBIBYTE < peak.bytes < 200 * MEBIBYTE
-
-
-@pytest.mark.slow
-def test_peak_of_a_small_call_is_small_and_prints_do_no_harm():
-    peak = measure("strategies.known_sides:printing", CASE)["forward"]
-    assert isinstance(peak, Peak)
-    assert 0 <= peak.bytes < 8 * MEBIBYTE
 
 
 @pytest.mark.slow
@@ -45,4 +38,5 @@ def test_failures_are_recorded(name, kind, reason):
 def test_no_gradient_is_a_failure_of_backward_only():
     found = measure("strategies.known_sides:hard", CASE)
     assert isinstance(found["forward"], Peak)
+    assert 0 <= found["forward"].bytes < 8 * MEBIBYTE  # a small call
     assert found["forward+backward"] == Failure("no gradient", "NoGradient: hard has no gradient")

@@ -1,9 +1,5 @@
 """Fixtures for tests of compiled code."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -30,23 +26,3 @@ def poisoned():
     yield
     torch.use_deterministic_algorithms(before[0])
     torch.utils.deterministic.fill_uninitialized_memory = before[1]
-
-
-@pytest.fixture
-def run_python():
-    """Run code in a new process, with only the given KHOT_ switches set; returns what it prints."""
-
-    def run(code: str, **switches: str) -> str:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("KHOT_")}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**environment, **switches},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    return run

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from khot.kernels import cpu, loader
+from strategies.instruction_sets import every_instruction_set
 from strategies.rows_to_select import ROWS, problem
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -76,7 +77,7 @@ def test_masks_temperatures_and_strides(kind, dtype):
     assert_entries(cpu.topk_entries(moved, 4, 1.0), moved.contiguous(), 4, temperature=1.0)
 
 
-@pytest.mark.parametrize("isa", ["base", "avx2", "avx512"])
+@every_instruction_set
 def test_every_instruction_set(isa, run_python, tmp_path):
     if isa not in loader.status().isa_supported:
         pytest.skip(f"this CPU has no {isa}")

@@ -202,7 +202,7 @@ def test_under_vmap_and_jacobians():
     assert (reverse != 0).any()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compiled_and_exported_it_is_the_same():
     x, relevance, mask = scores(3, 6), grades(3, 6), scores(3, 6, seed=4) > -1
     criterion = NDCGLoss(k=2)

@@ -169,7 +169,7 @@ def test_under_vmap_and_jacobians():
     assert (reverse != 0).any()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compiled_and_exported_it_is_the_same():
     x, target, mask = scores(3, 6), grades(3, 6), scores(3, 6, seed=4) > -1
     expected = spearman_loss(x, target, mask=mask)

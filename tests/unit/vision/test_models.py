@@ -164,7 +164,7 @@ def test_bfloat16(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", SELECTING)
+@pytest.mark.parametrize("model", [SELECTING[0], pytest.param(SELECTING[1], marks=pytest.mark.full)])
 def test_they_compile_in_one_graph(model):
     torch.manual_seed(0)
     network = from_config(small(model, depth=1))

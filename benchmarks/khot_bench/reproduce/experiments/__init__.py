@@ -1,4 +1,4 @@
-"""The reproductions: each module here defines `REPRODUCTION`.
+"""The reproductions: each module here without an underscore defines `REPRODUCTION`.
 
 A new one is one file: `khot reproduce` finds it by its name.
 """
@@ -16,7 +16,7 @@ __all__ = ["ledger_path", "load_reproduction", "reproduction_names"]
 
 def reproduction_names() -> tuple[str, ...]:
     """Every reproduction, by the name of its module; nothing is imported."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
 
 
 def load_reproduction(name: str) -> Reproduction:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from khot.relaxations._arguments import check_choice
+
 __all__ = ["SCORES", "Case"]
 
 Draw = Callable[[tuple[int, ...], torch.Generator], Tensor]
@@ -70,10 +72,8 @@ class Case:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
-        if self.scores not in SCORES:
-            raise ValueError(f"scores must be one of {', '.join(SCORES)}; got {self.scores!r}")
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(_DTYPES)}; got {self.dtype!r}")
+        check_choice("Case", "scores", self.scores, SCORES)
+        check_choice("Case", "dtype", self.dtype, _DTYPES)
         if not self.shape or not 0 < self.k <= self.shape[-1]:
             raise ValueError(f"k must lie in 1 … {self.shape[-1:]}, the last of shape; got {self.k}")
 

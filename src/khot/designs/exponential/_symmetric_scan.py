@@ -9,7 +9,7 @@ sum, is the probability that l is the last of j units drawn from the first i: sa
 table.
 
 In linear space, for weights for which :math:`e_j \le (\sum w)^j / j!` stays in range; others take the
-product tree (`symmetric_tree.py`).
+product tree (`_symmetric_tree.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""Sequential pivotal sampling: one unit is carried along the list and duels with the next, each in turn.
 
-This is the pivotal tree that leans to one side, so the closed forms of `pivotal_tree.py` hold along a chain.
+This is the pivotal tree that leans to one side, so the closed forms of `_duels.py` hold along a chain.
 With the cumulative sum :math:`C_i = f_i + \rho_i`, floor and fraction, the first i units hold :math:`f_i +
 z_i` drawn ones, :math:`z_i \in \{0, 1\}`, and from i down to i − 1, with :math:`a = \rho_{i-1}`, :math:`b =
 \pi_i`:

@@ -1,7 +1,7 @@
 """Tree pivotal sampling: units fight in pairs up a balanced tree, each duel settling one of the two.
 
 Cost: O(n) work in log n steps, or k paths of log n steps. References: Deville & Tillé (1998), the pivotal
-method; the closed forms follow from the tree being a Markov chain (`pivotal_tree.py`).
+method; the closed forms follow from the tree being a Markov chain (`_duels.py`).
 """
 
 from __future__ import annotations

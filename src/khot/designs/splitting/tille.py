@@ -1,6 +1,6 @@
 """Tillé's eliminatory procedure: all units at first, and one goes at a time until k are left.
 
-Cost of a draw: a sort and n − k steps of O(1), vectorised over draws. Everything else is in `elimination.py`.
+Cost of a draw: a sort and n − k steps of O(1), vectorised over draws. All else is in `_elimination.py`.
 """
 
 from __future__ import annotations

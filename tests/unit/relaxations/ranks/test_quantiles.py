@@ -146,7 +146,7 @@ def test_derivatives(temperature):
         return soft_quantile(x, q, temperature=tau, mask=mask)
 
     assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(call, inputs)
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1.0, 1e30])
@@ -182,7 +182,7 @@ def test_under_vmap_and_jacobians():
     torch.testing.assert_close(reverse, torch.func.vmap(torch.func.jacfwd(soft_median))(x))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_compiled_and_exported_it_is_the_same():
     x, mask, q = values(3, 6), values(3, 6, seed=1) > -1, torch.tensor([0.2, 0.9])
 

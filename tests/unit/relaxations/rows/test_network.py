@@ -11,7 +11,7 @@ from khot.relaxations import registry
 from khot.relaxations.rows import network as network_file
 from khot.relaxations.rows.network import network_matrix
 from khot.testing import relaxation_checks
-from strategies.contract_checks import TRACING
+from strategies.contract_checks import TRACING, parameters
 from strategies.random_scores import scores
 
 KINDS = [(network, cdf) for network in ("bitonic", "odd_even") for cdf in ("logistic", "cauchy")]
@@ -128,7 +128,7 @@ def test_gradient_of_the_rows(network, distribution):
         return network_matrix(x, 2, temperature=t, network=network, distribution=distribution)
 
     torch.autograd.gradcheck(rows, (x, temperature), check_forward_ad=True)
-    torch.autograd.gradgradcheck(rows, (x, temperature))
+    torch.autograd.gradgradcheck(rows, (x, temperature), fast_mode=True)
 
 
 @kinds
@@ -213,6 +213,7 @@ def test_far_values_do_not_wash_out_near_ones(network, distribution, dtype):
 
 
 CAUCHY = dataclasses.replace(registry.get("network"), example_options=({"distribution": "cauchy"},))
+COSTLY = {"largest_row", "scales", "second_order", "small_weights"}  # run for the logistic swaps too
 CHECKS = [
     check
     for check in relaxation_checks(CAUCHY)
@@ -221,7 +222,7 @@ CHECKS = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@pytest.mark.parametrize("check", parameters(CHECKS, lambda check: check.name in COSTLY))
 def test_the_contract_holds_with_cauchy_swaps(check):
     check()
 

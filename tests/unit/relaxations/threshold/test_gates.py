@@ -17,7 +17,7 @@ from khot.relaxations.threshold._gates import LAPLACE, NORMAL, Gate, Sparse, Use
 from khot.testing import truth
 from strategies.adversarial_rows import N, problems
 
-ROWS, CHECKED = 120, 3
+ROWS, CHECKED = 60, 3
 GATES = {
     "laplace": (LAPLACE, truth.laplace),
     "normal": (NORMAL, truth.normal),
@@ -73,8 +73,15 @@ def solved(name: str, dtype: torch.dtype) -> Tensor:
     return after(90, GATES[name][0], x, k)
 
 
-@pytest.mark.parametrize("early", [True, False], ids=["may stop early", "all steps"])
-@dtypes
+@pytest.mark.parametrize(
+    ("early", "dtype"),
+    [
+        pytest.param(True, torch.float64, id="may stop early-float64"),
+        pytest.param(False, torch.float32, id="all steps-float32"),
+        pytest.param(True, torch.float32, id="may stop early-float32", marks=pytest.mark.full),
+        pytest.param(False, torch.float64, id="all steps-float64", marks=pytest.mark.full),
+    ],
+)
 @gates
 def test_steps_suffice(name, dtype, early, monkeypatch):
     gate, _ = GATES[name]
@@ -142,7 +149,7 @@ def normal_cdf(a: Tensor) -> Tensor:
 def test_a_user_gate_with_the_normal_cdf_is_the_normal_gate():
     gate = UserGate(normal_cdf, None, lambda a: normal_cdf(-a))
     for problem, x, k in problems(torch.float64):
-        x, k = x[:100], k[:100]
+        x, k = x[:40], k[:40]
         ours, theirs = gate.weights(arguments(gate, x, k)), NORMAL.weights(arguments(NORMAL, x, k))
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-13, msg=lambda m, p=problem: f"{p}: {m}")
 
@@ -151,7 +158,7 @@ def test_a_user_gate_with_a_cdf_of_few_digits_is_right_to_those():
     """`torch.special.ndtr` is (1 + erf)/2: its tail is 0 beyond −8."""
     gate = UserGate(torch.special.ndtr, None, None)
     for problem, x, k in problems(torch.float64):
-        x, k = x[:100], k[:100]
+        x, k = x[:40], k[:40]
         y = gate.weights(arguments(gate, x, k))
         assert ((y.sum(-1, keepdim=True) - k).abs() <= 1e-12).all(), problem
 

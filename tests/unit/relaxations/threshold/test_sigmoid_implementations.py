@@ -1,9 +1,5 @@
 """The compiled and the portable sigmoid_topk give the same weights and gradients."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -49,18 +45,13 @@ def test_compiled_and_portable_agree(dtype, monkeypatch):
         torch.testing.assert_close(a, b, rtol=64 * eps, atol=640 * eps)
 
 
-def test_works_without_the_compiled_library():
+def test_works_without_the_compiled_library(run_python):
     """In a process of its own, where the library is switched off from the start."""
     code = (
         "import torch, khot; x = torch.tensor([1.0, 2.0, 4.0], requires_grad=True)\n"
         "y = khot.sigmoid_topk(x, 2); y[0].backward(); print(*y.tolist(), *x.grad.tolist())"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("KHOT_")}
-    environment["KHOT_NO_NATIVE"] = "1"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    numbers = torch.tensor([float(word) for word in done.stdout.split()])
+    numbers = torch.tensor([float(word) for word in run_python(code, KHOT_NO_NATIVE="1").split()])
     y, grad = numbers[:3], numbers[3:]
     w = y * (1 - y)
     expected = -w[0] * w / w.sum() + torch.tensor([w[0], 0, 0])

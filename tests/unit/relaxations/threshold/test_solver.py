@@ -53,11 +53,13 @@ def after(steps: int, x: Tensor, k: Tensor) -> Tensor:
         return logits(x, k)
 
 
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.full)], ids="every {}th".format)
 @pytest.mark.parametrize("early", [True, False], ids=["may stop early", "all steps"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_steps_suffice(dtype, early, monkeypatch):
+def test_steps_suffice(dtype, early, every, monkeypatch):
     monkeypatch.setattr(_solver, "is_plain", lambda *tensors: early)
     for name, x, k in problems(dtype):
+        x, k = x[::every], k[::every]
         a, truth = logits(x, k), torch.from_numpy(logits_by_bisection(x[:CHECKED], k[:CHECKED]))
         assert error(a[:CHECKED], truth, dtype) <= 4, name
         assert error(a, after(20, x, k), dtype) <= 4, name
