@@ -1,4 +1,4 @@
-// Sigmoid top-k: y_i = σ((x_i − c)/τ) with c such that Σ y = k.
+// Sigmoid top-k: y_i = σ((x_i + c)/τ) with c such that Σ y = k.
 //
 // In the exponential domain, u_i = exp((x_i − anchor)/τ), a gate is y_i = u_i/(u_i + t): one exponential per
 // element for the whole search, then one division per element and step for the unknown t.

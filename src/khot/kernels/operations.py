@@ -60,9 +60,12 @@ def as_tensor(number: float | Tensor, dtype: torch.dtype) -> Tensor:
     return number.to(dtype) if isinstance(number, Tensor) else torch.ones((), dtype=dtype) * number
 
 
-@torch.compiler.assume_constant_result  # pyright: ignore[reportUnknownMemberType, reportUntypedFunctionDecorator]
 def _library_is_there() -> bool:
     return native() is not None
+
+
+# What torch.compiler.assume_constant_result does; that would import Dynamo (1.5 s) with khot.
+cast("Any", _library_is_there)._dynamo_marked_constant = True
 
 
 def _operation(
