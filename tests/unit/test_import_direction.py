@@ -21,7 +21,7 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"vision"},
+    {"apps", "vision"},
     {"khot"},  # khot/__init__.py
     {"compare"},
     {"cli", "__main__"},
@@ -145,6 +145,7 @@ def test_every_part_has_a_place_in_the_order():
         ("khot.constraints", "from khot.estimators import straight_through"),
         ("khot.metrics", "from khot.constraints import k_hot"),
         ("khot.nn.x", "from khot.vision import tokens"),
+        ("khot.nn.x", "from khot.apps.moe import TopKRouter"),
         ("khot.compare.x", "from khot.testing import truth"),
         ("khot.compare.x", "import khot.cli"),
         ("khot.compare.x", "from khot_bench import suites"),
@@ -217,7 +218,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy():
         "pytest",
     }
     assert loaded & heavy == set()
-    unwanted = ("khot.testing", "khot.vision", "khot.compare", "khot.cli", "khot_bench")
+    unwanted = ("khot.testing", "khot.apps", "khot.vision", "khot.compare", "khot.cli", "khot_bench")
     assert [name for name in done.stdout.split() if name.startswith(unwanted)] == []
 
 

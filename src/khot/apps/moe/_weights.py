@@ -1,0 +1,107 @@
+"""Weights of the chosen experts, with the gradient of the routing; and how a routing chooses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.apps.moe._choice import allowed_experts, best_experts, choice_scores
+from khot.apps.moe._rule import Rule
+from khot.apps.moe._scores import TINY, scores_of
+from khot.relaxations.entries import topk_entries
+from khot.relaxations.facade import topk
+from khot.relaxations.straight_through import straight_through
+
+__all__ = ["Chosen", "finished", "routed"]
+
+_METHOD = {"sigmoid_topk": "sigmoid", "straight_through": "sigmoid", "sampled": "sigmoid", "sparse": "sparse"}
+
+
+class Chosen(NamedTuple):
+    """The k experts of each token and what each is to be multiplied with, both (T, k)."""
+
+    weights: Tensor
+    indices: Tensor
+
+
+def routed(
+    logits: Tensor,
+    rule: Rule,
+    *,
+    temperature: float | Tensor = 1.0,
+    bias: Tensor | None = None,
+    given: Tensor | None = None,
+    draw: bool = False,
+    generator: torch.Generator | None = None,
+) -> Chosen:
+    """Choose k experts for each row of ``logits`` (T, experts), or take those given, and weigh them.
+
+    Weights as the routing makes them, neither renormalised nor scaled yet.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if given is None and bias is None and not rule.limits_groups and not (draw and rule.routing == "sampled"):
+        return _by_logits(logits, rule, temperature)
+    allowed = None
+    if given is None:
+        choice = choice_scores(logits, rule, bias)
+        allowed = allowed_experts(choice, rule)
+        if draw and rule.routing == "sampled":
+            return _drawn(logits, rule, temperature, allowed, generator)
+        given = best_experts(choice, rule.k, allowed)
+    return Chosen(_weights_at(logits, rule, temperature, allowed, given), given)
+
+
+def finished(weights: Tensor, rule: Rule, mask: Tensor | None) -> Tensor:
+    """Renormalised and scaled, and zero for padding."""
+    if rule.renormalise and not (rule.routing == "topk" and rule.score == "softmax"):
+        weights = weights / (weights.sum(-1, keepdim=True) + TINY)
+    if rule.factor != 1.0:
+        weights = weights * rule.factor
+    return weights if mask is None else torch.where(mask.unsqueeze(-1), weights, 0)
+
+
+def _by_logits(logits: Tensor, rule: Rule, temperature: float | Tensor) -> Chosen:
+    """The largest logits, without a dense row of weights: every score rises with its logit."""
+    if rule.routing != "topk":
+        hard = rule.routing in ("straight_through", "sampled")
+        method = _METHOD[rule.routing]
+        entries = topk_entries(logits, rule.k, method, temperature=temperature, hard=hard)
+        return Chosen(entries.weights, entries.indices)
+    entries = topk_entries(logits, rule.k, hard=True)
+    return Chosen(_scores_at(logits, entries.values, rule), entries.indices)
+
+
+def _scores_at(logits: Tensor, chosen: Tensor, rule: Rule) -> Tensor:
+    """Scores of the chosen logits; softmax also renormalised here, where no sum can vanish."""
+    if rule.score != "softmax":
+        return scores_of(chosen, rule.score)
+    return chosen.softmax(-1) if rule.renormalise else (chosen - logits.logsumexp(-1, keepdim=True)).exp()
+
+
+def _weights_at(
+    logits: Tensor, rule: Rule, temperature: float | Tensor, allowed: Tensor | None, indices: Tensor
+) -> Tensor:
+    """Weights of experts that need not be the largest logits."""
+    if rule.routing == "topk":
+        return _scores_at(logits, logits.gather(-1, indices), rule)
+    dense = topk(logits, rule.k, _METHOD[rule.routing], temperature=temperature, mask=allowed)
+    weights = dense.gather(-1, indices)
+    if rule.routing in ("straight_through", "sampled"):
+        return straight_through(weights, torch.ones_like(weights))
+    return weights
+
+
+def _drawn(
+    logits: Tensor,
+    rule: Rule,
+    temperature: float | Tensor,
+    allowed: Tensor | None,
+    generator: torch.Generator | None,
+) -> Chosen:
+    """A sample of k experts; its weights are ones, or what a relaxed sample has at its k largest."""
+    assert rule.estimator is not None
+    sample = rule.estimator(logits / temperature, rule.k, mask=allowed, generator=generator)
+    indices = topk_entries(sample.detach(), rule.k, hard=True, mask=allowed).indices
+    return Chosen(sample.gather(-1, indices), indices)
