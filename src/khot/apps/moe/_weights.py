@@ -10,12 +10,14 @@ from torch import Tensor
 from khot.apps.moe._choice import allowed_experts, best_experts, choice_scores
 from khot.apps.moe._rule import Rule
 from khot.apps.moe._scores import TINY, scores_of
+from khot.estimators._arguments import distribution_of, inclusion_of
 from khot.relaxations.entries import topk_entries
 from khot.relaxations.facade import topk
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["Chosen", "finished", "routed"]
 
+_RAREST = 1e-3  # what is drawn less often than this has a little less gradient instead of a huge one
 _METHOD = {"sigmoid_topk": "sigmoid", "straight_through": "sigmoid", "sampled": "sigmoid", "sparse": "sparse"}
 
 
@@ -100,8 +102,21 @@ def _drawn(
     allowed: Tensor | None,
     generator: torch.Generator | None,
 ) -> Chosen:
-    """A sample of k experts; its weights are ones, or what a relaxed sample has at its k largest."""
+    r"""A sample of k experts; its weights are ones, or what a relaxed sample has at its k largest.
+
+    Only drawn experts are computed, so only they bring a gradient: divided by their probabilities π, as
+    Horvitz and Thompson weigh a sample, its mean is the estimator's own with all experts computed. For a
+    mixture, which is affine in the weights, that of straight-through is exact. Samples of Plackett–Luce,
+    whose π is a quadrature that takes seconds, are left as they are.
+    """
     assert rule.estimator is not None
-    sample = rule.estimator(logits / temperature, rule.k, mask=allowed, generator=generator)
+    scores = logits / temperature
+    sample = rule.estimator(scores, rule.k, mask=allowed, generator=generator)
     indices = topk_entries(sample.detach(), rule.k, hard=True, mask=allowed).indices
-    return Chosen(sample.gather(-1, indices), indices)
+    weights = sample.gather(-1, indices)
+    if rule.estimator.law != "plackett_luce":
+        with torch.no_grad():
+            rows = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+            chance = inclusion_of(distribution_of(rows, rule.k, rule.estimator.law)).gather(-1, indices)
+        weights = straight_through(weights / chance.to(weights.dtype).clamp_min(_RAREST), weights)
+    return Chosen(weights, indices)

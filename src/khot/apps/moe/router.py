@@ -13,8 +13,10 @@ sampled           k drawn by a design         1                                 
 sparse            the k largest logits        ``khot.sparse_topk`` at these           the logits near the cut
 ================  ==========================  ======================================  ========================
 
-In evaluation all take the k largest. Renormalised weights of one expert are 1 whatever the logits: with
-``k=1`` such a router does not learn.
+Only chosen experts are computed, so a gradient comes from them alone; that of drawn ones is divided by their
+inclusion probabilities, which makes its mean that of the expected mixture. In evaluation all take the k
+largest. Renormalised weights of one expert are 1 whatever the logits: with ``k=1`` such a router does not
+learn.
 """
 
 from __future__ import annotations
