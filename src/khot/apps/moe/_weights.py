@@ -10,6 +10,7 @@ from torch import Tensor
 from khot.apps.moe._choice import allowed_experts, best_experts, choice_scores
 from khot.apps.moe._rule import Rule
 from khot.apps.moe._scores import TINY, scores_of
+from khot.apps.moe._softmax_topk import softmax_at, softmax_topk
 from khot.estimators._arguments import distribution_of, inclusion_of
 from khot.relaxations.entries import topk_entries
 from khot.relaxations.facade import topk
@@ -71,15 +72,10 @@ def _by_logits(logits: Tensor, rule: Rule, temperature: float | Tensor) -> Chose
         method = _METHOD[rule.routing]
         entries = topk_entries(logits, rule.k, method, temperature=temperature, hard=hard)
         return Chosen(entries.weights, entries.indices)
+    if rule.score == "softmax":
+        return Chosen(*softmax_topk(logits, rule.k, rule.renormalise))
     entries = topk_entries(logits, rule.k, hard=True)
-    return Chosen(_scores_at(logits, entries.values, rule), entries.indices)
-
-
-def _scores_at(logits: Tensor, chosen: Tensor, rule: Rule) -> Tensor:
-    """Scores of the chosen logits; softmax also renormalised here, where no sum can vanish."""
-    if rule.score != "softmax":
-        return scores_of(chosen, rule.score)
-    return chosen.softmax(-1) if rule.renormalise else (chosen - logits.logsumexp(-1, keepdim=True)).exp()
+    return Chosen(scores_of(entries.values, rule.score), entries.indices)
 
 
 def _weights_at(
@@ -87,7 +83,10 @@ def _weights_at(
 ) -> Tensor:
     """Weights of experts that need not be the largest logits."""
     if rule.routing == "topk":
-        return _scores_at(logits, logits.gather(-1, indices), rule)
+        chosen = logits.gather(-1, indices)
+        if rule.score == "softmax":
+            return softmax_at(logits, chosen, rule.renormalise)
+        return scores_of(chosen, rule.score)
     dense = topk(logits, rule.k, _METHOD[rule.routing], temperature=temperature, mask=allowed)
     weights = dense.gather(-1, indices)
     if rule.routing in ("straight_through", "sampled"):

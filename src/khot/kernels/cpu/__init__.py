@@ -11,8 +11,10 @@ from khot.kernels.cpu.gates import GateKind, gate_jacobian, gated_topk
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
+from khot.kernels.cpu.routing import ROUTER_MOST, router_gradient, router_topk
 
 __all__ = [
+    "ROUTER_MOST",
     "GateKind",
     "Projection",
     "argsort",
@@ -22,6 +24,8 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "pivotal",
+    "router_gradient",
+    "router_topk",
     "soft_rank",
     "soft_rank_jacobian",
     "subsets",
