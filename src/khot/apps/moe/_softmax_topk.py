@@ -17,8 +17,7 @@ def softmax_topk(logits: Tensor, k: int, renormalise: bool) -> tuple[Tensor, Ten
     """Weights and indices (T, k) of the largest of (T, experts): softmax over all experts, or over the k."""
     if k <= cpu.ROUTER_MOST and cpu.usable(logits):
         if torch.is_grad_enabled() and logits.requires_grad:
-            found = _SoftmaxTopK.apply(logits, k, renormalise)  # pyright: ignore[reportUnknownMemberType]
-            return cast("tuple[Tensor, Tensor]", found)
+            return cast("Any", _SoftmaxTopK).apply(logits, k, renormalise)
         indices, weights, _ = cpu.router_topk(logits, k, renormalise)
         return weights, indices
     entries = topk_entries(logits, k, hard=True)
@@ -49,6 +48,6 @@ class _SoftmaxTopK(torch.autograd.Function):
         if torch.is_grad_enabled() or not cpu.usable(logits, grad):  # derivatives of the gradient are wanted
             with torch.enable_grad():
                 again = softmax_at(logits, logits.gather(-1, indices), ctx.renormalise)
-                (result,) = torch.autograd.grad(again, logits, grad, create_graph=True)
+                (result,) = cast("Any", torch.autograd).grad(again, logits, grad, create_graph=True)
             return result, None, None
         return cpu.router_gradient(logits, indices, weights, sums, grad, ctx.renormalise), None, None

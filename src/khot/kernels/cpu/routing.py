@@ -22,7 +22,7 @@ def router_topk(x: Tensor, k: int, renormalise: bool) -> tuple[Tensor, Tensor, T
         renormalise: softmax over the k, not over the row.
 
     Returns:
-        int64 indices and weights (rows, k), best first, ties by index, NaN first; and what the gradient needs.
+        int64 indices and weights (rows, k), best first, ties by index, NaN first; and what a gradient needs.
     """
     library = compiled_library()
     check("x", x)
