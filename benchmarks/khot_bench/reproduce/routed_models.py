@@ -190,7 +190,7 @@ def _train(
     """AdamW, warm-up and cosine; the mean gradient norms of routers and experts."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     experts = [p for name, p in model.named_parameters() if ".experts." in name]
-    gates = [router.weight for router in recorded.routers]
+    gates = [p for router in recorded.routers for p in router.parameters()]
     norms = {"router gradient": 0.0, "expert gradient": 0.0}
     model.train()
     for step in range(steps):

@@ -98,7 +98,7 @@ def _cell(ledger: Ledger, number: str, digits: int = 3, **settings: object) -> s
 
 
 def _text_table(ledger: Ledger, k: int) -> Grid:
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (name, _cell(ledger, "test", part="text", router=name), *("",) * 7)
         for name in DENSE
         if ledger.select("test", part="text", router=name)
