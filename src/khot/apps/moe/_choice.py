@@ -10,7 +10,7 @@ from khot.apps.moe._scores import scores_of
 from khot.kernels.availability import has_values
 from khot.relaxations.entries import topk_entries
 
-__all__ = ["allowed_experts", "best_experts", "checked_replay", "experts_in_turn"]
+__all__ = ["allowed_experts", "best_experts", "check_range", "checked_replay", "experts_in_turn"]
 
 
 def best_experts(choice: Tensor, k: int, allowed: Tensor | None = None) -> Tensor:
@@ -57,10 +57,15 @@ def checked_replay(name: str, indices: Tensor, tokens: int, rule: Rule) -> Tenso
             f"{name}: indices must have the shape (tokens, k) = {(tokens, rule.k)}, "
             f"got {tuple(indices.shape)}"
         )
-    if has_values() and not flat.is_meta and flat.numel():
-        low, high = flat.aminmax()
-        if low < 0 or high >= rule.num_experts:
-            raise ValueError(
-                f"{name}: indices must be in [0, {rule.num_experts - 1}], got {int(low)} to {int(high)}"
-            )
+    check_range(name, flat, rule.num_experts)
     return flat.to(torch.int64)
+
+
+def check_range(name: str, indices: Tensor, num_experts: int) -> None:
+    """Raise if an index is none of an expert, where looking at values costs no waiting for a device."""
+    if has_values() and indices.is_cpu and indices.numel():
+        low, high = indices.aminmax()
+        if low < 0 or high >= num_experts:
+            raise ValueError(
+                f"{name}: indices must be in [0, {num_experts - 1}], got {int(low)} to {int(high)}"
+            )

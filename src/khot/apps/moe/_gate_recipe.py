@@ -149,8 +149,10 @@ def _candidates(gate: nn.Module, k: int) -> Iterator[Recipe]:
     groups = getattr(known, "num_group", None) or 1
     kept = getattr(known, "topk_group", None) or groups
     scores: tuple[GateScore, ...] = ("softmax", "sigmoid", "sqrtsoftplus", "softmax of the chosen")
-    limits: tuple[GroupScore, ...] = ("top2", "max") if kept < groups else ("top2",)
-    for score, renormalise, wide, cast, group_score, order, scaled in itertools.product(
+    limits: list[tuple[int, int, GroupScore]] = [(1, 1, "top2")]
+    if kept < groups:
+        limits = [(groups, kept, "top2"), (groups, kept, "max"), *limits]
+    for score, renormalise, wide, cast, limit, order, scaled in itertools.product(
         scores,
         (True, False) if declared is None else (bool(declared),),
         (False, True),
@@ -169,9 +171,9 @@ def _candidates(gate: nn.Module, k: int) -> Iterator[Recipe]:
             scaling_factor=factor if scaled else 1.0,
             wide_product=wide,
             cast_back=cast,
-            num_groups=groups,
-            kept_groups=kept,
-            group_score=group_score,
+            num_groups=limit[0],
+            kept_groups=limit[1],
+            group_score=limit[2],
             torch_order=order,
         )
 

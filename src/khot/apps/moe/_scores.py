@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import Tensor
 
-__all__ = ["probabilities", "scores_of"]
+__all__ = ["TINY", "probabilities", "scores_of", "wide_linear"]
 
 TINY = 1e-20
 """Added to a sum before it divides: rows whose scores all underflow become 0, not NaN."""
@@ -19,6 +21,15 @@ def scores_of(logits: Tensor, score: str) -> Tensor:
     if score == "sigmoid":
         return logits.sigmoid()
     return torch.nn.functional.softplus(logits).sqrt()
+
+
+def wide_linear(tokens: Tensor, weight: Tensor) -> Tensor:
+    """The product of (T, hidden) and (experts, hidden) in float32 at least, under autocast too."""
+    dtype = torch.promote_types(tokens.dtype, torch.float32)
+    kind = tokens.device.type
+    able = torch.amp.is_autocast_available(kind)
+    with torch.autocast(kind, enabled=False) if able else contextlib.nullcontext():
+        return torch.nn.functional.linear(tokens.to(dtype), weight.to(dtype))
 
 
 def probabilities(logits: Tensor, score: str) -> Tensor:

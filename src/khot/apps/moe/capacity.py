@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from khot.apps.moe._choice import check_range
 from khot.apps.moe._masks import real_of
 
 __all__ = ["Capped", "Drop", "apply_capacity", "check_capacity", "sorted_by_expert"]
@@ -60,6 +61,7 @@ def apply_capacity(
     if capacity is None and capacity_factor is None:
         raise ValueError(f"{name}: give capacity or capacity_factor")
     tokens, k = indices.shape
+    check_range(name, indices, num_experts)
     real = real_of(name, mask, tokens)
     if capacity is not None:
         limit: Tensor | int = capacity

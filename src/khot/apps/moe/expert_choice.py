@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from khot.apps.moe._masks import real_tokens
 from khot.apps.moe._rule import SCORES, Score
-from khot.apps.moe._scores import scores_of
+from khot.apps.moe._scores import scores_of, wide_linear
 from khot.apps.moe.capacity import check_capacity
 from khot.relaxations._arguments import check_temperature
 from khot.relaxations.entries import topk_entries
@@ -77,6 +77,9 @@ class ExpertChoiceRouter(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        for argument, value in (("hidden", hidden), ("num_experts", num_experts)):
+            if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}")
         check_capacity(name, capacity, capacity_factor, "probability")
         if capacity is None and capacity_factor is None:
             raise ValueError(f"{name}: give capacity_factor or capacity")
@@ -104,11 +107,14 @@ class ExpertChoiceRouter(nn.Module):
         The capacity that comes of a factor counts padding too, so that shapes do not hang on the mask.
         """
         name = type(self).__name__
+        if hidden_states.shape[-1:] != self.weight.shape[1:]:
+            raise ValueError(
+                f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "
+                f"got the shape {tuple(hidden_states.shape)}"
+            )
         real = real_tokens(name, mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
-        dtype = torch.promote_types(flat.dtype, torch.float32)
-        with torch.autocast(flat.device.type, enabled=False):
-            logits = nn.functional.linear(flat.to(dtype), self.weight.to(dtype))
+        logits = wide_linear(flat, self.weight)
         tokens = len(flat)
         if self.capacity is not None:
             take = self.capacity

@@ -91,7 +91,8 @@ class Experts(nn.Module):
         order, ends = sorted_by_expert(places, self.num_experts)
         computed = self.compute(hidden_states[order // k], ends)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        each = computed[back].view(*indices.shape, -1) * weights.to(computed.dtype).unsqueeze(-1)
+        each = computed[back].view(*indices.shape, computed.shape[-1])
+        each = each * weights.to(computed.dtype).unsqueeze(-1)
         return each.sum(1).to(hidden_states.dtype)
 
     def compute(self, rows: Tensor, ends: Tensor) -> Tensor:

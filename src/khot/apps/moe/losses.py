@@ -23,6 +23,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from khot.apps.moe._choice import check_range
 from khot.apps.moe._masks import real_of, real_tokens
 from khot.apps.moe._rule import SCORES, Score
 from khot.apps.moe._scores import probabilities
@@ -79,6 +80,7 @@ def load_balance_loss(
         raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
     _check_pair(name, logits, indices)
     tokens, experts = logits.shape
+    check_range(name, indices, experts)
     if kind == "sequence":
         count = _sequences(name, tokens, sequences, mask)
     elif sequences is not None:

@@ -191,13 +191,17 @@ def _recipe(gate: nn.Module, caller: str) -> Recipe:
     base = _own_class(gate)
     state = {key: value for key, value in vars(gate).items() if key not in (*_OWN, "training")}
     simple = (bool, int, float, str)
-    settings = tuple(sorted((key, value) for key, value in state.items() if isinstance(value, simple)))
-    shapes = tuple((key, t.shape) for key, t in gate.named_parameters(recurse=False))
-    if (base, settings, shapes) not in _FOUND:
+    settings = {
+        name: value if isinstance(value, simple) else getattr(value, "__name__", type(value).__name__)
+        for name, value in {**state, **cast("Any", gate)._modules}.items()
+    }
+    shapes = tuple((name, t.shape) for name, t in gate.named_parameters(recurse=False))
+    key = (base, tuple(sorted((name, str(value)) for name, value in settings.items())), shapes)
+    if key not in _FOUND:
         plain = base.__new__(base)
         plain.__dict__.update(state)
-        _FOUND[base, settings, shapes] = find_recipe(plain, caller)
-    return _FOUND[base, settings, shapes]
+        _FOUND[key] = find_recipe(plain, caller)
+    return _FOUND[key]
 
 
 def _gates(model: nn.Module) -> dict[str, nn.Module]:

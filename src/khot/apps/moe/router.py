@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from khot.apps.moe._choice import checked_replay, experts_in_turn
 from khot.apps.moe._masks import real_of, real_tokens
 from khot.apps.moe._rule import ROUTINGS, GroupScore, Routing, Rule, Score, chosen_estimator
-from khot.apps.moe._scores import probabilities
+from khot.apps.moe._scores import probabilities, wide_linear
 from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
@@ -122,8 +122,8 @@ class TopKRouter(CountsExperts, Tempered):
         super().__init__(temperature if soft else None, learn_temperature)
         if not isinstance(hidden, int) or hidden < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"{name}: hidden must be a positive integer, got {hidden!r}")
-        if not 0 <= jitter < 1:
-            raise ValueError(f"{name}: jitter must be in [0, 1), got {jitter}")
+        if not (isinstance(jitter, (int, float)) and 0 <= jitter < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: jitter must be in [0, 1), got {jitter!r}")
         self.rule = Rule(
             num_experts,
             k,
@@ -176,9 +176,7 @@ class TopKRouter(CountsExperts, Tempered):
             flat = flat * (1 + self.jitter * (2 * noise - 1))
         if not self.float32:
             return nn.functional.linear(flat, self.weight.to(flat.dtype))
-        with torch.autocast(flat.device.type, enabled=False):
-            dtype = torch.promote_types(flat.dtype, torch.float32)
-            return nn.functional.linear(flat.to(dtype), self.weight.to(dtype))
+        return wide_linear(flat, self.weight)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Scores with sum 1, dense (T, experts): for looking at, and for losses of one's own."""
@@ -241,6 +239,8 @@ class TopKRouter(CountsExperts, Tempered):
         rule = self.rule
         shown = [f"{self.weight.shape[1]}", f"{rule.num_experts}", f"{rule.k}"]
         shown += [f"score={rule.score!r}", f"routing={rule.routing!r}", f"renormalise={rule.renormalise}"]
+        if rule.estimator is not None:
+            shown.append(f"estimator={rule.estimator}")
         if rule.limits_groups:
             shown.append(f"groups={rule.kept_groups} of {rule.num_groups} by {rule.group_score}")
         if self.e_score_correction_bias is not None:

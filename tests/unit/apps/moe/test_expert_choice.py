@@ -57,6 +57,10 @@ def test_float32_under_autocast():
 
 
 def test_errors():
+    with pytest.raises(ValueError, match=r"the last dimension 6, got the shape \(5, 7\)"):
+        made(capacity=1)(torch.zeros(5, 7))
+    with pytest.raises(ValueError, match="hidden must be a positive integer, got 0"):
+        ExpertChoiceRouter(0, 4, 1.0)
     for options, message in (
         ({}, "give capacity_factor or capacity"),
         ({"capacity": 0}, "ExpertChoiceRouter: capacity must be at least 1, got 0"),

@@ -182,6 +182,17 @@ def test_one_compiled_graph(dtype, backend):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=5e-2 if dtype == torch.bfloat16 else 1e-4)
 
 
+def test_no_tokens():
+    for layer in (
+        made(),
+        made(capacity_factor=1.0),
+        MoE(TopKRouter(8, 2, 1), [nn.Linear(8, 8), nn.Linear(8, 8)]),
+    ):
+        y = layer(tokens(0, 8))
+        assert y.shape == (0, 8)
+        y.sum().backward()
+
+
 def test_errors():
     with pytest.raises(ValueError, match="the router chooses among 4 experts, got 3"):
         MoE(TopKRouter(8, 4, 2), Experts(3, 8, 12))

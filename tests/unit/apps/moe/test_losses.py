@@ -128,6 +128,7 @@ def test_errors():
         ((logits[0], indices), r"logits must have the shape \(tokens, experts\)"),
         ((logits, indices[:3]), r"indices must have the shape \(tokens, k\) with 24 tokens, got \(3, 2\)"),
         ((logits, indices, "sequence"), "kind='sequence' needs sequences"),
+        ((logits, indices + 5), r"indices must be in \[0, 5\], got"),
     ):
         with pytest.raises(ValueError, match=message):
             load_balance_loss(*arguments)

@@ -318,6 +318,7 @@ def test_one_compiled_graph(routing, backend):
         ({"num_groups": 8, "kept_groups": 4}, "group_score='top2' needs two experts in a group, got 1"),
         ({"group_score": "sum"}, "unknown group_score 'sum'"),
         ({"jitter": 1.5}, r"jitter must be in \[0, 1\), got 1.5"),
+        ({"jitter": "much"}, r"jitter must be in \[0, 1\), got 'much'"),
         ({"temperature": 0.5}, "routing='topk' has no temperature, got 0.5"),
         ({"design": "sampford"}, "design is for routing='sampled', got routing='topk'"),
         ({"routing": "sampled", "design": "best"}, "unknown design 'best'"),
@@ -357,3 +358,9 @@ def test_wrong_calls():
         TopKRouter(6, 8, 2.0)
     with pytest.raises(TypeError, match=r"mask must be a torch\.Tensor, got list"):
         router(tokens(2, 6), [1, 1])
+
+
+def test_without_memory():
+    router = TopKRouter(6, 8, 3, device="meta", correction_bias=True)
+    assert router(torch.empty(5, 6, device="meta")).weights.shape == (5, 3)
+    assert router.to_empty(device="cpu").expert_counts.device.type == "cpu"
