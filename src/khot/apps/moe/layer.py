@@ -121,7 +121,7 @@ class MoE(nn.Module):
             if self.shared_gate is not None:
                 always = always * torch.sigmoid(self.shared_gate(flat))
             output = output + always
-        output = output.view(hidden_states.shape)
+        output = output.reshape(hidden_states.shape)
         return (output, routing) if return_routing else output
 
     def _route(self, flat: Tensor, real: Tensor | None, indices: Tensor | None) -> Routed | ExpertChoice:

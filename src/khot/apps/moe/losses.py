@@ -91,11 +91,11 @@ def load_balance_loss(
     shares = probabilities(logits, score)
     used = shares.new_ones(tokens) if real is None else real.to(shares.dtype)
     k = indices.shape[-1]
-    chosen = indices.view(count, -1)
+    chosen = indices.reshape(count, -1)
     loads = shares.new_zeros(count, experts).scatter_add(
         1, chosen, used.view(count, -1).repeat_interleave(k, dim=1)
     )
-    masses = torch.where(used.unsqueeze(-1) > 0, shares, 0).view(count, -1, experts).sum(1)
+    masses = torch.where(used.unsqueeze(-1) > 0, shares, 0).reshape(count, -1, experts).sum(1)
     totals = used.view(count, -1).sum(1)
     among = totals
     if kind == "global" and torch.distributed.is_available() and torch.distributed.is_initialized():

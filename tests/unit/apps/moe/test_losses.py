@@ -42,6 +42,13 @@ def test_switch_and_global_alone_are_the_loss_by_hand(score):
             assert found.item() == pytest.approx(wanted, rel=1e-12)
 
 
+def test_memory_in_any_order():
+    logits, indices, mask = problem()
+    wanted = load_balance_loss(logits, indices, mask=mask)
+    turned = logits.T.contiguous().T, indices.T.contiguous().T
+    assert torch.equal(load_balance_loss(*turned, mask=mask), wanted)
+
+
 def test_by_sequence_is_the_mean_over_sequences():
     logits, indices, mask = problem()
     parts = [slice(0, 8), slice(8, 16), slice(16, 24)]
