@@ -103,11 +103,24 @@ KHOT_INLINE real middle_of_gap(const real* x, real point, int64_t n) {
     return middle - middle == 0 ? middle : point;  // not finite
 }
 
+// How far the farthest score is from a point.
+KHOT_INLINE real reach(const real* x, real point, int64_t n) {
+    vec farthest{};
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, point)) - point, size = v < 0 ? -v : v;
+        farthest = size > farthest ? size : farthest;
+    }
+    real most = 0;
+    for (int lane = 0; lane < LANES; ++lane) most = farthest[lane] > most ? farthest[lane] : most;
+    return most;
+}
+
 // A point above which lie about k scores of a row that is as good as Gaussian, from its mean and spread: these are of a
 // sample, and counting, at a fraction of the price of exponentials, corrects them. False if the row is not of that kind.
 static bool counted_anchor(const real* x, int64_t n, Group<real>& group, int r) {
     const double k = group.k[r], rate = double(group.rate[r]), spread = double(group.spread[r]);
     if (!(spread * rate < 1e3)) return false;  // NaN too
+    if (n <= ROUGH && double(reach(x, group.mean[r], n)) > 4.5 * spread) return false;  // one score makes the spread
     const double width = __builtin_sqrt(spread * spread + 2.9 / (rate * rate)), quantile = double(group.quantile[r]);
     const double density = double(n) * 0.3989422804 / width * __builtin_exp(-0.5 * quantile * quantile);
     double point = double(group.mean[r]) + width * quantile;

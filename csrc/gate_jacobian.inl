@@ -74,21 +74,25 @@ KHOT_INLINE LaneSums sums_of(GateKind gate, const Piece<real>& piece, int64_t be
     return {s[0].w + s[1].w, s[0].wg + s[1].wg};
 }
 
-// Of a row by `logistic_weight` in which no slope needs its score, which is the rule; false if one does.
+// Of a row by `logistic_weight` in which no slope needs its score and all is finite, which is the rule; false elsewhere.
 KHOT_INLINE bool low_sums(const Piece<real>& piece, int64_t n, LaneSums* sums) {
-    ivec high{};
-    LaneSums s = {};
-    const auto add = [&](vec y, vec g) __attribute__((always_inline)) {
+    vec highest{};
+    LaneSums s[2] = {};
+    const auto add = [&](vec y, vec g, LaneSums& to) __attribute__((always_inline)) {
         const vec w = y * (1 - y);
-        high |= ~(y <= HIGH);  // NaN too
-        s.w += w;
-        s.wg += w * (w == 0 ? vec{} : g);
+        highest = y > highest ? y : highest;
+        to.w += w;
+        to.wg += w * g;  // not finite if any g is not, or if w is NaN
     };
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) add(load(piece.state + i), load(piece.grad + i));
-    if (i < n) add(load_tail(piece.state + i, n - i, 0), load_tail(piece.grad + i, n - i, 0));
-    *sums = s;
-    return !any(high) && piece.t != 0;
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        add(load(piece.state + i), load(piece.grad + i), s[0]);
+        add(load(piece.state + i + LANES), load(piece.grad + i + LANES), s[1]);
+    }
+    for (; i + LANES <= n; i += LANES) add(load(piece.state + i), load(piece.grad + i), s[0]);
+    if (i < n) add(load_tail(piece.state + i, n - i, 0), load_tail(piece.grad + i, n - i, 0), s[1]);
+    *sums = {s[0].w + s[1].w, s[0].wg + s[1].wg};
+    return !any((highest > HIGH) | ~(sums->wg - sums->wg == 0)) && piece.t != 0;
 }
 
 KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from, int64_t to) {
@@ -119,7 +123,8 @@ KHOT_INLINE void write(GateKind gate, Slopes from, const Piece<real>& piece, rea
             w = slopes(gate, piece, i, count);
         }
         const vec g = whole ? load(piece.grad + i) : load_tail(piece.grad + i, count, 0);
-        const vec product = w == 0 ? vec{} : (w * piece.scale) * (g - mean);
+        const vec moved = (w * piece.scale) * (g - mean);
+        const vec product = from == Slopes::low ? moved : (w == 0 ? vec{} : moved);  // 0 · inf is NaN
         if (whole) {
             store(out + i, product);
         } else {

@@ -65,6 +65,17 @@ bool entries_jacobian(const real* x, const unsigned char* mask, const real* thre
                       const real* grad, const real* temperature, int64_t temperature_stride, real* out, int64_t rows,
                       int64_t n, int64_t k, int threads);
 
+// See router_topk.cpp. 1 <= k <= n, and at most ROUTER_MOST; `sums` has two for each row, the largest entry and the sum of
+// exponentials beside it. False when there was not enough memory.
+constexpr int ROUTER_MOST = 16;
+
+template <typename real>
+bool router_topk(const real* x, int64_t k, bool renormalise, int64_t* indices, real* weights, real* sums, int64_t rows,
+                 int64_t n, int threads);
+template <typename real>
+void router_gradient(const real* x, const int64_t* indices, const real* weights, const real* sums, const real* grad,
+                     bool renormalise, real* out, int64_t rows, int64_t n, int64_t k, int threads);
+
 // See isotonic.cpp. A stride is 0 where all rows have the same s or w. False when there was not enough memory.
 enum class Projection { l2 = 0, kl = 1, log_kl = 2 };
 

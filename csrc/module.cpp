@@ -9,13 +9,14 @@
 #include "bind_gates.h"
 #include "bind_order.h"
 #include "bind_ranks.h"
+#include "bind_routing.h"
 #include "dispatch.h"
 
 namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 8;
+constexpr int ABI = 9;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
@@ -63,6 +64,8 @@ PyMethodDef methods[] = {
     KHOT_BOTH(hard_topk),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(entries_jacobian),
+    KHOT_BOTH(router_topk),
+    KHOT_BOTH(router_gradient),
     KHOT_BOTH(argsort),
     KHOT_BOTH(isotonic),
     KHOT_BOTH(block_sums),

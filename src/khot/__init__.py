@@ -42,6 +42,7 @@ Modules and packages
     khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
     khot.metrics            how good a soft selection is, against the exact one, and how good a ranking
     khot.schedules          temperatures that fall while training
+    khot.apps.moe           mixtures of experts: routers that learn, and for models of transformers
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
@@ -98,8 +99,8 @@ from khot.relaxations import (
 )
 
 if TYPE_CHECKING:
+    from khot import apps, vision
     from khot import testing as testing
-    from khot import vision
 
 try:
     __version__ = version("khot")
@@ -112,6 +113,7 @@ __all__ = [
     "RankBounds",
     "Selection",
     "__version__",
+    "apps",
     "calibrate_temperature",
     "cdf_topk",
     "constraints",
@@ -156,7 +158,7 @@ __all__ = [
     "vision",
 ]
 
-_ON_DEMAND = ("testing", "vision")
+_ON_DEMAND = ("apps", "testing", "vision")
 
 
 def __getattr__(name: str) -> Any:

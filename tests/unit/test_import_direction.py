@@ -19,7 +19,7 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"vision"},
+    {"apps", "vision"},
     {"khot"},  # khot/__init__.py
     {"compare"},
     {"cli", "__main__"},
@@ -143,6 +143,7 @@ def test_every_part_has_a_place_in_the_order():
         ("khot.constraints", "from khot.estimators import straight_through"),
         ("khot.metrics", "from khot.constraints import k_hot"),
         ("khot.nn.x", "from khot.vision import tokens"),
+        ("khot.nn.x", "from khot.apps.moe import TopKRouter"),
         ("khot.compare.x", "from khot.testing import truth"),
         ("khot.compare.x", "import khot.cli"),
         ("khot.compare.x", "from khot_bench import suites"),
@@ -212,7 +213,15 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "pytest",
     }
     assert loaded & heavy == set()
-    unwanted = ("khot.testing", "khot.vision", "khot.compare", "khot.cli", "khot_bench", "torch._dynamo")
+    unwanted = (
+        "khot.testing",
+        "khot.apps",
+        "khot.vision",
+        "khot.compare",
+        "khot.cli",
+        "khot_bench",
+        "torch._dynamo",
+    )
     assert [name for name in listed.split() if name.startswith(unwanted)] == []
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = {
     "__init__.py",
     "__main__.py",
+    "apps",
     "calibration.py",
     "cli",
     "compare",

@@ -24,7 +24,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 8
+ABI = 9
 
 
 class Native(Protocol):
@@ -49,6 +49,10 @@ class Native(Protocol):
     topk_entries_f64: Callable[..., None]
     entries_jacobian_f32: Callable[..., None]
     entries_jacobian_f64: Callable[..., None]
+    router_topk_f32: Callable[..., None]
+    router_topk_f64: Callable[..., None]
+    router_gradient_f32: Callable[..., None]
+    router_gradient_f64: Callable[..., None]
     argsort_f32: Callable[..., None]
     argsort_f64: Callable[..., None]
     isotonic_f32: Callable[..., None]

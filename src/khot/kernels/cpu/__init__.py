@@ -18,9 +18,11 @@ from khot.kernels.cpu.halves import HALVES, sigmoid_half, sigmoid_half_jacobian
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
+from khot.kernels.cpu.routing import ROUTER_MOST, router_gradient, router_topk
 
 __all__ = [
     "HALVES",
+    "ROUTER_MOST",
     "GateKind",
     "Projection",
     "argsort",
@@ -32,6 +34,8 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "pivotal",
+    "router_gradient",
+    "router_topk",
     "sigmoid_half",
     "sigmoid_half_jacobian",
     "sigmoid_jacobian",

@@ -1,0 +1,42 @@
+"""Mixtures of experts: routers that learn, the losses and statistics they need, and the layer.
+
+* :class:`TopKRouter` and :class:`ExpertChoiceRouter` choose; :class:`MoE` computes with :class:`Experts`;
+* :func:`load_balance_loss`, :func:`z_loss` and :func:`balance_experts` keep experts in use,
+  :func:`apply_capacity` bounds their loads, :class:`RoutingStatistics` shows them;
+* :func:`record_routing` and :func:`replay_routing` bring the choices of one pass into another;
+* :func:`replace_router` brings a routing into a model of transformers, :func:`restore_router` takes it out.
+"""
+
+from khot.apps.moe.capacity import Capped, apply_capacity
+from khot.apps.moe.correction import balance_experts, update_correction_biases
+from khot.apps.moe.expert_choice import ExpertChoice, ExpertChoiceRouter
+from khot.apps.moe.experts import Experts
+from khot.apps.moe.layer import MoE
+from khot.apps.moe.losses import load_balance_loss, z_loss
+from khot.apps.moe.replace import replace_router, restore_router
+from khot.apps.moe.replay import mask_padding, record_routing, replay_routing
+from khot.apps.moe.router import Routed, TopKRouter
+from khot.apps.moe.statistics import RoutingStatistics, RoutingStep, watch_routing
+
+__all__ = [
+    "Capped",
+    "ExpertChoice",
+    "ExpertChoiceRouter",
+    "Experts",
+    "MoE",
+    "Routed",
+    "RoutingStatistics",
+    "RoutingStep",
+    "TopKRouter",
+    "apply_capacity",
+    "balance_experts",
+    "load_balance_loss",
+    "mask_padding",
+    "record_routing",
+    "replace_router",
+    "replay_routing",
+    "restore_router",
+    "update_correction_biases",
+    "watch_routing",
+    "z_loss",
+]

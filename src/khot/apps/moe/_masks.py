@@ -1,0 +1,44 @@
+"""Which tokens are real: the padding mask, checked once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.kernels.availability import has_values
+
+__all__ = ["real_of", "real_tokens"]
+
+
+def real_tokens(name: str, mask: Tensor | None, shape: torch.Size | tuple[int, ...]) -> Tensor | None:
+    """The mask as booleans (T,), True for a real token; None if there is none.
+
+    ``mask`` has the tokens' own ``shape``, or is flat already; booleans, or zeros and ones of any dtype.
+    """
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: mask must be a torch.Tensor, got {type(mask).__name__}")
+    flat = torch.Size(shape).numel()
+    if tuple(mask.shape) not in (tuple(shape), (flat,)):
+        raise ValueError(
+            f"{name}: mask must have the shape of the tokens, {tuple(shape)} (True where a token is real), "
+            f"got {tuple(mask.shape)}"
+        )
+    if mask.dtype == torch.bool:
+        return mask.reshape(-1)
+    if has_values() and not mask.is_meta:
+        wrong = mask[(mask != 0) & (mask != 1)]
+        if wrong.numel():
+            raise ValueError(
+                f"{name}: mask must be boolean, or 1 for a real token and 0 for padding, "
+                f"got the value {wrong[0].item()}; an additive mask is `mask == 0`"
+            )
+    return (mask != 0).reshape(-1)
+
+
+def real_of(name: str, mask: Tensor | None, tokens: int) -> Tensor | None:
+    """The same for that many tokens, whose own shape only the mask knows."""
+    if mask is None or mask.numel() != tokens:
+        return real_tokens(name, mask, (tokens,))
+    return real_tokens(name, mask, mask.shape)

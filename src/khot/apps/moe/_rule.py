@@ -1,0 +1,124 @@
+"""How a router chooses and weighs: one frozen record, checked when it is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from khot import estimators
+from khot.estimators import Estimator
+
+__all__ = ["GROUP_SCORES", "ROUTINGS", "SCORES", "GroupScore", "Routing", "Rule", "Score", "chosen_estimator"]
+
+Score = Literal["softmax", "sigmoid", "sqrtsoftplus"]
+Routing = Literal["topk", "sigmoid_topk", "straight_through", "sampled", "sparse"]
+GroupScore = Literal["max", "top2"]
+SCORES: tuple[str, ...] = get_args(Score)
+ROUTINGS: tuple[str, ...] = get_args(Routing)
+GROUP_SCORES: tuple[str, ...] = get_args(GroupScore)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What :class:`TopKRouter` is told, but for what has parameters; its docstring says what each means."""
+
+    num_experts: int
+    k: int
+    routing: Routing = "topk"
+    score: Score = "softmax"
+    renormalise: bool = False
+    scaling_factor: float | Literal["unit"] = 1.0
+    num_groups: int = 1
+    kept_groups: int = 1
+    group_score: GroupScore = "top2"
+    estimator: Estimator | None = None
+
+    def checked(self, name: str) -> Rule:
+        """This rule, if it can be followed."""
+        _check_count(name, "num_experts", self.num_experts)
+        _check_count(name, "k", self.k)
+        if self.k > self.num_experts:
+            raise ValueError(f"{name}: k must be at most num_experts = {self.num_experts}, got {self.k}")
+        _check_choice(name, "routing", self.routing, ROUTINGS)
+        _check_choice(name, "score", self.score, SCORES)
+        _check_choice(name, "group_score", self.group_score, GROUP_SCORES)
+        factor = self.scaling_factor
+        if factor != "unit" and not (
+            isinstance(factor, (int, float)) and math.isfinite(factor) and factor > 0  # pyright: ignore[reportUnnecessaryIsInstance]
+        ):
+            raise ValueError(f"{name}: scaling_factor must be a positive number or 'unit', got {factor!r}")
+        self._check_groups(name)
+        return self
+
+    def _check_groups(self, name: str) -> None:
+        _check_count(name, "num_groups", self.num_groups)
+        _check_count(name, "kept_groups", self.kept_groups)
+        if self.num_experts % self.num_groups:
+            raise ValueError(
+                f"{name}: num_groups must divide num_experts = {self.num_experts}, got {self.num_groups}"
+            )
+        if self.kept_groups > self.num_groups:
+            raise ValueError(
+                f"{name}: kept_groups must be at most num_groups = {self.num_groups}, got {self.kept_groups}"
+            )
+        size = self.num_experts // self.num_groups
+        if self.k > self.kept_groups * size:
+            raise ValueError(
+                f"{name}: k must be at most the {self.kept_groups * size} experts of the kept groups, "
+                f"got {self.k}"
+            )
+        if self.limits_groups and self.group_score == "top2" and size < 2:
+            raise ValueError(
+                f"{name}: group_score='top2' needs two experts in a group, got {size}; use group_score='max'"
+            )
+
+    @property
+    def limits_groups(self) -> bool:
+        """Whether some groups of experts are out of the question for a token."""
+        return self.kept_groups < self.num_groups
+
+    @property
+    def factor(self) -> float:
+        """What weights are multiplied with; ``"unit"`` makes them 1 where all logits are equal, at zero."""
+        if self.scaling_factor != "unit":
+            return float(self.scaling_factor)
+        if self.renormalise:
+            return float(self.k)
+        if self.routing in ("straight_through", "sampled"):
+            return 1.0
+        if self.routing in ("sigmoid_topk", "sparse"):
+            return self.num_experts * self.kept_groups / self.num_groups / self.k
+        at_zero = {"softmax": 1 / self.num_experts, "sigmoid": 0.5, "sqrtsoftplus": math.sqrt(math.log(2))}
+        return 1 / at_zero[self.score]
+
+
+def chosen_estimator(
+    name: str, routing: str, estimator: str | Estimator | None, design: str | None
+) -> Estimator | None:
+    """What draws, for the routing that does."""
+    if routing != "sampled":
+        for argument, value in (("estimator", estimator), ("design", design)):
+            if value is not None:
+                raise ValueError(f"{name}: {argument} is for routing='sampled', got routing={routing!r}")
+        return None
+    options = {} if design is None else {"design": design}
+    chosen = estimators.get(estimator or "sampled_straight_through", name, **options)
+    if chosen.needs_losses:
+        raise ValueError(
+            f"{name}: estimator must give a gradient through its sample, got {chosen.name!r}, "
+            "which needs losses"
+        )
+    return chosen
+
+
+def _check_count(name: str, argument: str, value: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: {argument} must be an integer, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name}: {argument} must be at least 1, got {value}")
+
+
+def _check_choice(name: str, argument: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name}: unknown {argument} {value!r}; choose from {', '.join(known)}")

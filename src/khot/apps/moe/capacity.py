@@ -1,0 +1,121 @@
+"""Capacity: how many tokens an expert takes at most, and which it drops."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from khot.apps.moe._choice import check_range
+from khot.apps.moe._masks import real_of
+
+__all__ = ["Capped", "Drop", "apply_capacity", "check_capacity", "sorted_by_expert"]
+
+Drop = Literal["probability", "position"]
+
+
+class Capped(NamedTuple):
+    """``weights`` (T, k), 0 where a place was dropped; ``kept`` (T, k), True where it was not."""
+
+    weights: Tensor
+    kept: Tensor
+
+
+def apply_capacity(
+    weights: Tensor,
+    indices: Tensor,
+    num_experts: int,
+    *,
+    capacity: int | None = None,
+    capacity_factor: float | None = None,
+    drop: Drop = "probability",
+    mask: Tensor | None = None,
+) -> Capped:
+    r"""Let each expert keep at most ``capacity`` tokens; the weights of the others become 0.
+
+    With ``capacity_factor`` c the capacity is :math:`\lceil c\, k\, T / E \rceil`, T counting real tokens
+    only. Padding takes no slot.
+
+    Args:
+        weights: (T, k) of a router.
+        indices: (T, k), its experts.
+        num_experts: how many there are.
+        capacity: at least 1; or
+        capacity_factor: > 0.
+        drop: the places with the smallest weights, ``"probability"``, or those of the last tokens,
+            ``"position"``; ties by position.
+        mask: True (or 1) for a real token.
+
+    Returns:
+        :class:`Capped`.
+
+    Example:
+        >>> weights = torch.tensor([[0.6], [0.9], [0.7]])
+        >>> apply_capacity(weights, torch.zeros(3, 1, dtype=torch.int64), 2, capacity=2).weights.flatten()
+        tensor([0.0000, 0.9000, 0.7000])
+    """
+    name = "apply_capacity"
+    check_capacity(name, capacity, capacity_factor, drop)
+    if capacity is None and capacity_factor is None:
+        raise ValueError(f"{name}: give capacity or capacity_factor")
+    tokens, k = indices.shape
+    check_range(name, indices, num_experts)
+    real = real_of(name, mask, tokens)
+    if capacity is not None:
+        limit: Tensor | int = capacity
+    else:
+        assert capacity_factor is not None
+        count = torch.tensor(tokens) if real is None else real.sum()
+        # In float64: 1.1 · 10 slots are 11, not 12.
+        share = (count.to(torch.float64) * (capacity_factor * k / num_experts)).mul(1 - 1e-12)
+        limit = share.ceil().clamp_min(1).to(indices.device)
+    experts = indices.reshape(-1)
+    if real is not None:
+        experts = torch.where(real.repeat_interleave(k), experts, num_experts)  # to the end, out of the way
+    order = torch.arange(len(experts), device=experts.device)
+    if drop == "probability":
+        order = weights.detach().reshape(-1).argsort(descending=True, stable=True)
+    order = order[experts[order].argsort(stable=True)]
+    _, starts = _bounds(experts, num_experts)
+    rank = torch.arange(len(order), device=order.device) - starts[experts[order].clamp_max(num_experts - 1)]
+    kept = torch.zeros(len(order), dtype=torch.bool, device=order.device)
+    kept = kept.scatter(0, order, (rank < limit) & (experts[order] < num_experts)).view(tokens, k)
+    return Capped(torch.where(kept, weights, 0), kept)
+
+
+def sorted_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    """The order (P,) that puts places of one expert together, and where each expert's end (experts,).
+
+    ``experts`` (P,) may hold ``num_experts`` for places that nobody computes: they come last.
+    """
+    ends, _ = _bounds(experts, num_experts)
+    return experts.argsort(stable=True), ends
+
+
+def check_capacity(name: str, capacity: int | None, capacity_factor: float | None, drop: str) -> None:
+    """At most one of the two, in its range."""
+    if capacity is not None and capacity_factor is not None:
+        raise ValueError(f"{name}: give capacity or capacity_factor, not both")
+    if capacity is not None:
+        if not isinstance(capacity, int) or isinstance(capacity, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}: capacity must be an integer, got {capacity!r}")
+        if capacity < 1:
+            raise ValueError(f"{name}: capacity must be at least 1, got {capacity}")
+    if capacity_factor is not None and not (
+        isinstance(capacity_factor, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
+        and math.isfinite(capacity_factor)
+        and capacity_factor > 0
+    ):
+        raise ValueError(f"{name}: capacity_factor must be a positive number, got {capacity_factor!r}")
+    if drop not in get_args(Drop):
+        raise ValueError(f"{name}: unknown drop {drop!r}; choose from {', '.join(get_args(Drop))}")
+
+
+def _bounds(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
+    """Where places end and start for each expert, once they are sorted by it."""
+    counts = torch.zeros(num_experts + 1, dtype=torch.int64, device=experts.device)
+    counts = counts.scatter_add(0, experts, torch.ones_like(experts))
+    ends = counts.cumsum(0)
+    return ends[:-1], (ends - counts)[:-1]

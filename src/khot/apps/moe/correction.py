@@ -1,0 +1,149 @@
+"""Balance without a loss: a bias in the choice, moved by how often each expert was chosen.
+
+    b_e ← b_e + u · sign(mean load − load of e)
+
+after each step of the optimiser. Loads are counted in float32 over all micro-batches of a step; what is
+computed again in a backward pass, and what is computed in evaluation, is not counted.
+
+Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
+Mixture-of-Experts, arXiv:2408.15664; DeepSeek-AI (2024), DeepSeek-V3 Technical Report, arXiv:2412.19437.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+__all__ = ["CountsExperts", "balance_experts", "update_correction_biases"]
+
+_BIAS = "e_score_correction_bias"
+
+
+class CountsExperts(nn.Module):
+    """A router that counts how often its experts were chosen since the last step of the optimiser.
+
+    ``expert_counts`` is float32 and no buffer: it is not saved, and ``DistributedDataParallel`` does not
+    overwrite it. It and ``e_score_correction_bias`` stay float32 whatever the model is cast to: counts in
+    bfloat16 stop at 256, and the sign of the update with them.
+    """
+
+    replayed_indices: Tensor | None = None
+    """Experts (T, k) to be taken in the place of a choice; see :func:`replay_routing`."""
+
+    token_mask: Tensor | None = None
+    """Which tokens are real, where nobody passes a mask; see :func:`mask_padding`."""
+
+    expert_counts: Tensor
+    e_score_correction_bias: Tensor | None
+
+    def count_experts(self, indices: Tensor, mask: Tensor | None) -> None:
+        """Add the chosen experts (T, k) of real tokens; nothing while a backward pass computes again."""
+        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:  # pyright: ignore
+            return
+        with torch.no_grad():
+            if mask is None:
+                ones = torch.ones(indices.numel(), device=indices.device)
+            else:
+                ones = mask.to(torch.float32).repeat_interleave(indices.shape[-1])
+            self.expert_counts.scatter_add_(0, indices.reshape(-1), ones)
+
+    @torch.no_grad()
+    def update_correction_bias(
+        self, rate: float = 1e-3, group: torch.distributed.ProcessGroup | None = None
+    ) -> None:
+        """Move the bias by ``rate`` towards even loads, and count from zero.
+
+        Args:
+            rate: u, by how much.
+            group: the processes whose counts are summed; by default all, where there are several.
+        """
+        if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"update_correction_bias: rate must be a number of at least 0, got {rate!r}")
+        bias = self.e_score_correction_bias
+        if bias is None:
+            raise ValueError(
+                f"update_correction_bias: {type(self).__name__} has no correction bias; "
+                "make it with correction_bias=True"
+            )
+        counts = self.expert_counts
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(counts, group=group)  # pyright: ignore[reportUnknownMemberType]
+        bias.add_(rate * (counts.mean() - counts).sign())
+        counts.zero_()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Move our own state, but do not cast it."""
+        bias = self._buffers.get(_BIAS)
+        result = super()._apply(fn, recurse)  # pyright: ignore[reportUnknownMemberType]
+        moved = self._buffers.get(_BIAS)
+        if bias is not None and moved is not None and moved.dtype != bias.dtype:
+            self._buffers[_BIAS] = bias.to(moved.device)
+        counted = fn(self.expert_counts)
+        if counted.dtype != torch.float32:
+            counted = self.expert_counts.to(counted.device)
+        self.expert_counts = counted
+        return result
+
+
+def update_correction_biases(
+    model: nn.Module, rate: float = 1e-3, group: torch.distributed.ProcessGroup | None = None
+) -> int:
+    """Update the correction bias of every router in the model that has one; how many there were.
+
+    For training loops of one's own; :func:`balance_experts` does it at each step of an optimiser.
+    """
+    routers = _with_bias(model)
+    for router in routers:
+        router.update_correction_bias(rate, group)
+    return len(routers)
+
+
+def balance_experts(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rate: float = 1e-3,
+    group: torch.distributed.ProcessGroup | None = None,
+) -> Any:
+    """Update the correction biases after each step of the optimiser, once, however many micro-batches it had.
+
+    Args:
+        model: with routers made with ``correction_bias=True``, or replaced ones whose gate has such a bias.
+        optimizer: whose steps count.
+        rate: u, by how much a bias moves.
+        group: the processes whose counts are summed; by default all.
+
+    Returns:
+        A handle; its ``remove()`` ends it.
+
+    Example:
+        >>> from khot.apps.moe import TopKRouter
+        >>> router = TopKRouter(4, 8, 2, score="sigmoid", correction_bias=True)
+        >>> optimizer = torch.optim.SGD(router.parameters(), lr=0.1)
+        >>> handle = balance_experts(router, optimizer)
+        >>> router(torch.randn(16, 4)).weights.sum().backward()
+        >>> optimizer.step()
+        >>> router.e_score_correction_bias.abs().max()
+        tensor(0.0010)
+    """
+    routers = _with_bias(model)
+    if not routers:
+        raise ValueError(
+            "balance_experts: model must have a router with a correction bias, got none; "
+            "make it with TopKRouter(…, correction_bias=True)"
+        )
+
+    def after_step(*_: Any) -> None:
+        update_correction_biases(model, rate, group)
+
+    return cast("Any", optimizer).register_step_post_hook(after_step)
+
+
+def _with_bias(model: nn.Module) -> list[CountsExperts]:
+    return [
+        m for m in model.modules() if isinstance(m, CountsExperts) and getattr(m, _BIAS, None) is not None
+    ]

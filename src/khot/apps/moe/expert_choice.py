@@ -1,0 +1,144 @@
+r"""Expert choice: each expert takes the tokens that suit it most, so that loads are even by construction."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._masks import real_tokens
+from khot.apps.moe._rule import SCORES, Score
+from khot.apps.moe._scores import scores_of, wide_linear
+from khot.apps.moe.capacity import check_capacity
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations.entries import topk_entries
+
+__all__ = ["ExpertChoice", "ExpertChoiceRouter"]
+
+TokenRouting = Literal["topk", "sigmoid_topk", "straight_through", "sparse"]
+
+
+class ExpertChoice(NamedTuple):
+    """Raw ``logits`` (T, experts); ``weights`` and ``indices`` of tokens, both (experts, capacity).
+
+    A place that is left over, where there are fewer real tokens than the capacity, has weight 0.
+    """
+
+    logits: Tensor
+    weights: Tensor
+    indices: Tensor
+
+
+class ExpertChoiceRouter(nn.Module):
+    r"""Chooses tokens for each expert: the ``capacity`` largest of its scores.
+
+    .. math:: S = \operatorname{softmax}(X W^\top), \qquad
+        \text{tokens of } e = \operatorname{topk}(S_{\cdot e}, c), \quad c = \lceil f\, T / E \rceil
+
+    A token may be seen by several experts or by none; later tokens of a sequence take part in the choice, so
+    it is not for models that generate token by token.
+
+    Args:
+        hidden: the length of a token's vector.
+        num_experts: how many experts.
+        capacity_factor: f, how many experts see a token on average; or
+        capacity: c, how many tokens an expert takes, at least 1.
+        score: of the logits.
+        routing: weights are the scores, ``"topk"``; or those of sigmoid or sparse top-k of an expert's logits
+            over tokens, ``"sigmoid_topk"``, ``"sparse"``; or 1 with the gradient of sigmoid top-k,
+            ``"straight_through"``.
+        temperature: τ of the soft routings.
+        device: of the parameter.
+        dtype: of the parameter.
+
+    Example:
+        >>> router = ExpertChoiceRouter(16, 4, capacity_factor=2.0)
+        >>> logits, weights, indices = router(torch.randn(10, 16))
+        >>> weights.shape, indices.shape
+        (torch.Size([4, 5]), torch.Size([4, 5]))
+
+    Reference: Zhou et al. (2022), Mixture-of-Experts with Expert Choice Routing, arXiv:2202.09368.
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        num_experts: int,
+        capacity_factor: float | None = None,
+        *,
+        capacity: int | None = None,
+        score: Score = "softmax",
+        routing: TokenRouting = "topk",
+        temperature: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        for argument, value in (("hidden", hidden), ("num_experts", num_experts)):
+            if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}")
+        check_capacity(name, capacity, capacity_factor, "probability")
+        if capacity is None and capacity_factor is None:
+            raise ValueError(f"{name}: give capacity_factor or capacity")
+        if score not in SCORES:
+            raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
+        if routing not in get_args(TokenRouting):
+            known = ", ".join(get_args(TokenRouting))
+            raise ValueError(f"{name}: unknown routing {routing!r}; choose from {known}")
+        if routing == "topk" and temperature != 1.0:
+            raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
+        check_temperature(name, temperature)
+        self.capacity, self.capacity_factor = capacity, capacity_factor
+        self.score, self.routing, self.temperature = score, routing, temperature
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden, device=device, dtype=dtype))
+        nn.init.normal_(self.weight, std=0.02)
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts there are."""
+        return self.weight.shape[0]
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None = None) -> ExpertChoice:
+        """Choose tokens of (…, hidden), flattened to T; ``mask`` is True (or 1) for a real one.
+
+        The capacity that comes of a factor counts padding too, so that shapes do not hang on the mask.
+        """
+        name = type(self).__name__
+        if hidden_states.shape[-1:] != self.weight.shape[1:]:
+            raise ValueError(
+                f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "
+                f"got the shape {tuple(hidden_states.shape)}"
+            )
+        real = real_tokens(name, mask, hidden_states.shape[:-1])
+        flat = hidden_states.reshape(-1, hidden_states.shape[-1])
+        logits = wide_linear(flat, self.weight)
+        tokens = len(flat)
+        if self.capacity is not None:
+            take = self.capacity
+        else:
+            assert self.capacity_factor is not None
+            take = max(1, math.ceil(self.capacity_factor * tokens / self.num_experts * (1 - 1e-12)))
+        take = min(take, tokens)
+        allowed = None if real is None else real.expand(self.num_experts, -1)
+        scores = scores_of(logits, self.score).T
+        if self.routing == "topk":
+            entries = topk_entries(scores, take, hard=True, mask=allowed)
+            return ExpertChoice(logits, entries.values, entries.indices)
+        method = "sparse" if self.routing == "sparse" else "sigmoid"
+        entries = topk_entries(
+            logits.T,
+            take,
+            method,
+            temperature=self.temperature,
+            hard=self.routing == "straight_through",
+            mask=allowed,
+        )
+        return ExpertChoice(logits, entries.weights, entries.indices)
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        size = f"capacity={self.capacity}" if self.capacity else f"capacity_factor={self.capacity_factor}"
+        return f"{self.weight.shape[1]}, {self.num_experts}, {size}, routing={self.routing!r}"

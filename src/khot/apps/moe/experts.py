@@ -1,0 +1,128 @@
+"""Experts: gated two-layer networks, computed together, each on the tokens it was chosen for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._grouped import grouped_linear, lengths
+from khot.apps.moe.capacity import sorted_by_expert
+
+__all__ = ["Activation", "Experts", "spread_over_modules"]
+
+Activation = Literal["silu", "gelu", "relu"]
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+    "relu": nn.functional.relu,
+}
+
+
+class Experts(nn.Module):
+    r"""``num_experts`` networks :math:`x \mapsto D_e (\phi(G_e x) \odot U_e x)`, or :math:`D_e\, \phi(U_e
+    x)`.
+
+    Parameters have the names and shapes of transformers 5, ``gate_up_proj`` (experts, 2·width, hidden) and
+    ``down_proj`` (experts, hidden, width), so that state can be exchanged; without gate, ``up_proj``
+    (experts, width, hidden). Tokens are sorted by expert and each expert multiplies one stretch of them: no
+    loop over tokens, memory O(T·k).
+
+    Args:
+        num_experts: how many.
+        hidden: the length of a token's vector.
+        width: of the hidden layer of one expert.
+        activation: ``"silu"``, ``"gelu"`` or ``"relu"``.
+        gated: whether there is a gate G.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Example:
+        >>> experts = Experts(4, hidden=8, width=16)
+        >>> experts(torch.randn(5, 8), torch.zeros(5, 2, dtype=torch.int64), torch.ones(5, 2)).shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(
+        self,
+        num_experts: int,
+        hidden: int,
+        width: int,
+        *,
+        activation: Activation = "silu",
+        gated: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        for argument, value in (("num_experts", num_experts), ("hidden", hidden), ("width", width)):
+            if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ValueError(f"Experts: {argument} must be a positive integer, got {value!r}")
+        if activation not in get_args(Activation):
+            known = ", ".join(get_args(Activation))
+            raise ValueError(f"Experts: unknown activation {activation!r}; choose from {known}")
+        self.num_experts, self.activation, self.gated = num_experts, activation, gated
+        into = torch.empty(num_experts, (1 + gated) * width, hidden, device=device, dtype=dtype)
+        self.register_parameter("gate_up_proj" if gated else "up_proj", nn.Parameter(into))
+        self.down_proj = nn.Parameter(torch.empty(num_experts, hidden, width, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Uniform, as ``nn.Linear`` has them."""
+        for matrices in self.parameters():
+            bound = matrices.shape[-1] ** -0.5
+            nn.init.uniform_(matrices, -bound, bound)
+
+    def forward(self, hidden_states: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
+        """The weighted sum of the chosen experts.
+
+        Args:
+            hidden_states: (T, hidden).
+            indices: (T, k); ``num_experts`` marks a place that is not computed.
+            weights: (T, k).
+
+        Returns:
+            (T, hidden).
+        """
+        places = indices.reshape(-1)
+        k = indices.shape[-1]
+        order, ends = sorted_by_expert(places, self.num_experts)
+        computed = self.compute(hidden_states[order // k], ends)
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        each = computed[back].view(*indices.shape, computed.shape[-1])
+        each = each * weights.to(computed.dtype).unsqueeze(-1)
+        return each.sum(1).to(hidden_states.dtype)
+
+    def compute(self, rows: Tensor, ends: Tensor) -> Tensor:
+        """What each expert makes of its stretch of ``rows`` (P, hidden), which ends at ``ends``
+        (experts,)."""
+        into = self.gate_up_proj if self.gated else self.up_proj
+        assert isinstance(into, Tensor)
+        rows = rows.to(into.dtype)
+        inner = grouped_linear(rows, into, ends)
+        function = _FUNCTIONS[self.activation]
+        if self.gated:
+            gate, up = inner.chunk(2, dim=-1)
+            inner = function(gate) * up
+        else:
+            inner = function(inner)
+        return grouped_linear(inner, self.down_proj, ends)
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        _, hidden, width = self.down_proj.shape
+        return f"{self.num_experts}, hidden={hidden}, width={width}, activation={self.activation!r}"
+
+
+def spread_over_modules(modules: nn.ModuleList, rows: Tensor, ends: Tensor) -> Tensor:
+    """The same for experts that are modules of their own: a loop over experts; rows behind the end give 0."""
+    results: list[Tensor] = []
+    start = 0
+    for expert, end in zip(modules, lengths(ends), strict=True):
+        if end > start:
+            results.append(expert(rows[start:end]))
+        start = end
+    rest = rows[start:]
+    return torch.cat([*results, torch.zeros_like(rest)])

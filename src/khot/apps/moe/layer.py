@@ -1,0 +1,177 @@
+"""The layer: a router, its experts, and those that see every token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, overload
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._masks import real_tokens
+from khot.apps.moe.capacity import Drop, apply_capacity, check_capacity, sorted_by_expert
+from khot.apps.moe.expert_choice import ExpertChoice, ExpertChoiceRouter
+from khot.apps.moe.experts import Experts, spread_over_modules
+from khot.apps.moe.router import Routed, TopKRouter
+
+__all__ = ["MoE"]
+
+
+class MoE(nn.Module):
+    r"""A mixture of experts: :math:`y = \sum_{e \in \text{chosen}} w_e\, f_e(x) + f_\text{shared}(x)`.
+
+    Places (token, expert) are sorted by expert; each expert computes one stretch of them. No loop over
+    tokens, memory O(T·k). Padding and dropped places are not computed.
+
+    Args:
+        router: a :class:`TopKRouter`, an :class:`ExpertChoiceRouter`, or any module with the interface of
+            transformers, ``router(tokens) -> (logits, weights, indices)``.
+        experts: :class:`Experts`; or modules of one's own, each from (n, hidden) to (n, hidden).
+        shared: a module that sees every token; its result is added.
+        shared_gate: a module from (T, hidden) to (T, 1), whose sigmoid multiplies the shared result.
+        capacity: how many tokens an expert takes at most; or
+        capacity_factor: how many times the even load it takes; see :func:`apply_capacity`.
+        drop: which places fall out then, by ``"probability"`` or by ``"position"``.
+
+    Example:
+        >>> from khot.apps.moe import Experts, TopKRouter, load_balance_loss
+        >>> layer = MoE(TopKRouter(16, 8, 2), Experts(8, hidden=16, width=32))
+        >>> x = torch.randn(4, 5, 16)
+        >>> layer(x).shape
+        torch.Size([4, 5, 16])
+        >>> y, routing = layer(x, return_routing=True)
+        >>> load_balance_loss(routing.logits, routing.indices) > 0.9
+        tensor(True)
+    """
+
+    def __init__(
+        self,
+        router: nn.Module,
+        experts: Experts | Iterable[nn.Module],
+        *,
+        shared: nn.Module | None = None,
+        shared_gate: nn.Module | None = None,
+        capacity: int | None = None,
+        capacity_factor: float | None = None,
+        drop: Drop = "probability",
+    ) -> None:
+        super().__init__()
+        check_capacity("MoE", capacity, capacity_factor, drop)
+        if isinstance(router, ExpertChoiceRouter) and (capacity is not None or capacity_factor is not None):
+            raise ValueError("MoE: the capacity of an ExpertChoiceRouter is its own; leave out the layer's")
+        if shared_gate is not None and shared is None:
+            raise ValueError("MoE: shared_gate needs shared")
+        self.router = router
+        self.experts = experts if isinstance(experts, Experts) else nn.ModuleList(experts)
+        count = experts.num_experts if isinstance(experts, Experts) else len(self.experts)  # pyright: ignore
+        wanted = getattr(router, "num_experts", count)
+        if wanted != count:
+            raise ValueError(f"MoE: the router chooses among {wanted} experts, got {count}")
+        self.num_experts = count
+        self.shared, self.shared_gate = shared, shared_gate
+        self.capacity, self.capacity_factor = capacity, capacity_factor
+        self.drop: Drop = drop
+
+    @overload
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = ...,
+        *,
+        indices: Tensor | None = ...,
+        return_routing: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = ...,
+        *,
+        indices: Tensor | None = ...,
+        return_routing: Literal[True],
+    ) -> tuple[Tensor, Routed | ExpertChoice]: ...
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        *,
+        indices: Tensor | None = None,
+        return_routing: bool = False,
+    ) -> Tensor | tuple[Tensor, Routed | ExpertChoice]:
+        """Compute (…, hidden) → (…, hidden).
+
+        Args:
+            hidden_states: (…, hidden).
+            mask: of their shape without the last dimension, True (or 1) for a real token; padding gets only
+                what ``shared`` makes of it.
+            indices: experts (T, k) to be replayed by a :class:`TopKRouter`.
+            return_routing: give ``(output, routing)``, for losses and statistics. Its weights are 0 where a
+                place was dropped.
+        """
+        real = real_tokens("MoE", mask, hidden_states.shape[:-1])
+        flat = hidden_states.reshape(-1, hidden_states.shape[-1])
+        routing = self._route(flat, real, indices)
+        if isinstance(routing, ExpertChoice):
+            output = self._by_experts(flat, routing)
+        else:
+            routing, kept = self._capped(routing, real)
+            output = self._by_tokens(flat, routing, kept)
+        if self.shared is not None:
+            always = self.shared(flat)
+            if self.shared_gate is not None:
+                always = always * torch.sigmoid(self.shared_gate(flat))
+            output = output + always
+        output = output.reshape(hidden_states.shape)
+        return (output, routing) if return_routing else output
+
+    def _route(self, flat: Tensor, real: Tensor | None, indices: Tensor | None) -> Routed | ExpertChoice:
+        if isinstance(self.router, TopKRouter):
+            return self.router(flat, real, indices=indices)
+        if indices is not None:
+            raise ValueError(f"MoE: indices are replayed by a TopKRouter, got {type(self.router).__name__}")
+        if isinstance(self.router, ExpertChoiceRouter):
+            return self.router(flat, real)
+        logits, weights, chosen = self.router(flat)
+        if real is not None:
+            weights = torch.where(real.unsqueeze(-1), weights, 0)
+        return Routed(logits, weights, chosen)
+
+    def _capped(self, routing: Routed, real: Tensor | None) -> tuple[Routed, Tensor | None]:
+        """The routing within the capacity, and which places are computed (None: all)."""
+        if self.capacity is None and self.capacity_factor is None:
+            return routing, None if real is None else real.unsqueeze(-1).expand_as(routing.indices)
+        weights, kept = apply_capacity(
+            routing.weights,
+            routing.indices,
+            self.num_experts,
+            capacity=self.capacity,
+            capacity_factor=self.capacity_factor,
+            drop=self.drop,
+            mask=real,
+        )
+        return Routed(routing.logits, weights, routing.indices), kept
+
+    def _by_tokens(self, flat: Tensor, routing: Routed, kept: Tensor | None) -> Tensor:
+        indices = routing.indices
+        if kept is not None:
+            indices = torch.where(kept, indices, self.num_experts)  # computed by nobody
+        if isinstance(self.experts, Experts):
+            return self.experts(flat, indices, routing.weights)
+        order, ends = sorted_by_expert(indices.reshape(-1), self.num_experts)
+        tokens = order // indices.shape[-1]
+        return self._summed(flat, tokens, routing.weights.reshape(-1)[order], ends)
+
+    def _by_experts(self, flat: Tensor, routing: ExpertChoice) -> Tensor:
+        experts, take = routing.indices.shape
+        ends = torch.arange(1, experts + 1, device=flat.device) * take
+        return self._summed(flat, routing.indices.reshape(-1), routing.weights.reshape(-1), ends)
+
+    def _summed(self, flat: Tensor, tokens: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+        """Places in the order of their experts, computed, weighted, and summed for each token."""
+        rows = flat[tokens]
+        if isinstance(self.experts, Experts):
+            computed = self.experts.compute(rows, ends)
+        else:
+            computed = spread_over_modules(self.experts, rows, ends)
+        each = computed * weights.to(computed.dtype).unsqueeze(-1)
+        return torch.zeros_like(flat, dtype=each.dtype).index_add(0, tokens, each).to(flat.dtype)

@@ -1,0 +1,150 @@
+r"""Losses of routers, over the selection that was really used, padding left out.
+
+Three scales of the balance loss are in use. With f the share of tokens that see expert e (they sum to k) and
+P its mean probability,
+
+* here, and in Megatron and Switch Transformers: :math:`\frac{E}{k} \sum_e f_e P_e`, **1 at balance**;
+* in transformers: :math:`E \sum_e f_e P_e`, **k at balance** (and its f is that of softmax top-k, whatever
+  the model's router chose).
+
+So ``router_aux_loss_coef=0.001`` of a configuration of transformers is ``0.001 * k`` here. 1 is not the least
+value: only at balanced f is the gradient in P zero.
+
+Reference: Fedus, Zoph & Shazeer (2022), Switch Transformers, arXiv:2101.03961; by sequence, DeepSeek-AI
+(2024), arXiv:2412.19437; global, Qiu et al. (2025), Demons in the Detail, arXiv:2501.11873; z-loss, Zoph et
+al. (2022), ST-MoE, arXiv:2202.08906.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from khot.apps.moe._choice import check_range
+from khot.apps.moe._masks import real_of, real_tokens
+from khot.apps.moe._rule import SCORES, Score
+from khot.apps.moe._scores import probabilities
+
+__all__ = ["BalanceOver", "load_balance_loss", "z_loss"]
+
+BalanceOver = Literal["switch", "sequence", "global"]
+
+
+def load_balance_loss(
+    logits: Tensor,
+    indices: Tensor,
+    kind: BalanceOver = "switch",
+    *,
+    mask: Tensor | None = None,
+    score: Score = "softmax",
+    sequences: int | None = None,
+    group: torch.distributed.ProcessGroup | None = None,
+) -> Tensor:
+    r"""How far from even the use of experts is, with a gradient for the logits.
+
+    .. math:: \frac{E}{k} \sum_e f_e P_e, \qquad
+        f_e = \frac{1}{T} \sum_t [e \in \text{indices}_t], \quad P_e = \frac{1}{T} \sum_t p_{te}
+
+    1 at balance; see :mod:`khot.apps.moe.losses` for the scales of other libraries.
+
+    Args:
+        logits: raw logits (T, experts) of a router.
+        indices: the experts (T, k) that it chose, by whatever routing.
+        kind: over all tokens, ``"switch"``; over each sequence, and the mean over sequences that have a real
+            token, ``"sequence"``; or over the tokens of all processes, ``"global"``: its mean over processes
+            is the loss of all their tokens together.
+        mask: (T,) or in the tokens' own shape, True (or 1) for a real token.
+        score: how p comes from the logits: softmax, or sigmoid or √softplus divided by their sum.
+        sequences: how many sequences of equal length the tokens are, for ``"sequence"``; by default as many
+            as ``mask`` has rows.
+        group: the processes, for ``"global"``; by default all.
+
+    Returns:
+        A number; 0 where there is no real token.
+
+    Example:
+        >>> logits = torch.zeros(8, 4)
+        >>> load_balance_loss(logits, torch.arange(8).view(-1, 1) % 4)
+        tensor(1.)
+        >>> one = torch.tensor([9.0, 0.0, 0.0, 0.0])
+        >>> load_balance_loss(logits + one, torch.zeros(8, 1, dtype=torch.int64)) > 3.9
+        tensor(True)
+    """
+    name = "load_balance_loss"
+    if kind not in get_args(BalanceOver):
+        raise ValueError(f"{name}: unknown kind {kind!r}; choose from {', '.join(get_args(BalanceOver))}")
+    if score not in SCORES:
+        raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
+    _check_pair(name, logits, indices)
+    tokens, experts = logits.shape
+    check_range(name, indices, experts)
+    if kind == "sequence":
+        count = _sequences(name, tokens, sequences, mask)
+    elif sequences is not None:
+        raise ValueError(f"{name}: sequences is for kind='sequence', got kind={kind!r}")
+    else:
+        count = 1
+    real = real_of(name, mask, tokens)
+    shares = probabilities(logits, score)
+    used = shares.new_ones(tokens) if real is None else real.to(shares.dtype)
+    k = indices.shape[-1]
+    chosen = indices.reshape(count, -1)
+    loads = shares.new_zeros(count, experts).scatter_add(
+        1, chosen, used.view(count, -1).repeat_interleave(k, dim=1)
+    )
+    masses = torch.where(used.unsqueeze(-1) > 0, shares, 0).reshape(count, -1, experts).sum(1)
+    totals = used.view(count, -1).sum(1)
+    among = totals
+    if kind == "global" and torch.distributed.is_available() and torch.distributed.is_initialized():
+        both = torch.cat([loads.flatten(), totals])
+        torch.distributed.all_reduce(both, group=group)  # pyright: ignore[reportUnknownMemberType]
+        loads, totals = both[:-1].view(1, -1), both[-1:]
+        among = totals / torch.distributed.get_world_size(group)
+    each = experts / k * (loads * masses).sum(1) / (totals * among).clamp_min(1e-20)
+    each = torch.where(totals > 0, each, 0 * each)
+    return each.sum() / (totals > 0).sum().clamp_min(1)
+
+
+def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
+    r"""The mean of :math:`(\log \sum_e e^{\ell_e})^2` over real tokens: keeps logits small.
+
+    Args:
+        logits: raw logits (T, experts), or (…, experts).
+        mask: of their shape without the last dimension, True (or 1) for a real token.
+
+    Returns:
+        A number; 0 where there is no real token.
+
+    Example:
+        >>> round(z_loss(torch.zeros(3, 8)).item(), 3)  # (log 8)²
+        4.324
+    """
+    squares = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1).square()
+    real = real_tokens("z_loss", mask, squares.shape)
+    squares = squares.reshape(-1)
+    if real is None:
+        return squares.sum() / max(len(squares), 1)
+    return torch.where(real, squares, 0).sum() / real.sum().clamp_min(1)
+
+
+def _check_pair(name: str, logits: Tensor, indices: Tensor) -> None:
+    if logits.dim() != 2:
+        raise ValueError(f"{name}: logits must have the shape (tokens, experts), got {tuple(logits.shape)}")
+    if indices.dim() != 2 or len(indices) != len(logits):
+        raise ValueError(
+            f"{name}: indices must have the shape (tokens, k) with {len(logits)} tokens, "
+            f"got {tuple(indices.shape)}"
+        )
+
+
+def _sequences(name: str, tokens: int, sequences: int | None, mask: Tensor | None) -> int:
+    if sequences is None:
+        if mask is None or mask.dim() != 2:
+            raise ValueError(f"{name}: kind='sequence' needs sequences, or a mask (sequences, length)")
+        return len(mask)
+    if not isinstance(sequences, int) or sequences < 1 or tokens % sequences:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name}: sequences must divide the {tokens} tokens, got {sequences!r}")
+    return sequences

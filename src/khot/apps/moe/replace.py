@@ -1,0 +1,216 @@
+"""Routers of transformers 5 models, replaced in place: the same parameters, another routing.
+
+A gate keeps its identity, its parameters, hooks, names in ``state_dict`` and parallel plans; only its class
+becomes a subclass of what it was. So recorded router logits, ``save_pretrained``, ``generate``, gradient
+checkpointing, ``deepcopy`` and ``torch.save`` go on to work, and ``restore_router`` is the class it was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._choice import checked_replay
+from khot.apps.moe._gate_recipe import Recipe, find_recipe, tensors_of
+from khot.apps.moe._masks import real_of
+from khot.apps.moe._rule import Routing, Rule, chosen_estimator
+from khot.apps.moe._weights import finished, routed
+from khot.apps.moe.correction import CountsExperts
+from khot.estimators import Estimator
+from khot.relaxations._arguments import check_temperature
+
+__all__ = ["replace_router", "restore_router"]
+
+_NAMES = ("gate", "router")
+_OWN = ("khot_recipe", "khot_rule", "khot_temperature", "expert_counts", "replayed_indices", "token_mask")
+
+
+def replace_router(
+    model: nn.Module,
+    routing: Routing = "topk",
+    *,
+    renormalise: bool | None = None,
+    scaling_factor: float | Literal["unit"] | None = None,
+    temperature: float = 1.0,
+    estimator: str | Estimator | None = None,
+    design: str | None = None,
+) -> tuple[str, ...]:
+    """Give the routers of a transformers 5 model another routing; see :class:`TopKRouter` for the routings.
+
+    A router is a module named ``gate`` or ``router`` beside ``experts``, whose forward gives ``(logits,
+    weights, indices)``: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, gpt-oss and their
+    relatives. How it computes is found by trying; see :mod:`khot.apps.moe._gate_recipe`. With
+    ``routing="topk"`` and nothing else the model computes what it did, bit for bit, but that ties go by
+    index, and that a correction bias can be trained by :func:`balance_experts`.
+
+    Called again it starts from the model's own routers, not from the last replacement.
+
+    Args:
+        model: changed in place; all its routers, or none if one does not fit.
+        routing: one for all routers.
+        renormalise: divide the weights of a token by their sum. By default as the router did for ``"topk"``,
+            not for the others, for which it takes away what they learn by.
+        scaling_factor: multiplies the weights; by default the router's own.
+        temperature: τ of the soft routings.
+        estimator: of ``"sampled"``.
+        design: of ``"sampled"``.
+
+    Returns:
+        The names of the routers.
+    """
+    name = "replace_router"
+    gates = _gates(model)
+    if not gates:
+        raise ValueError(
+            f"{name}: {type(model).__name__} has no module 'gate' or 'router' beside 'experts'; "
+            "routers of transformers 4 stand inside the block and cannot be replaced"
+        )
+    check_temperature(name, temperature)
+    chosen = chosen_estimator(name, routing, estimator, design)
+    made: list[tuple[nn.Module, type[nn.Module], Recipe, Rule]] = []
+    for gate in gates.values():
+        base = _own_class(gate)
+        recipe = _recipe(gate, name)
+        rule = Rule(
+            recipe.num_experts,
+            recipe.k,
+            routing,
+            "softmax" if recipe.score == "softmax of the chosen" else recipe.score,
+            renormalise=(recipe.renormalise and routing == "topk") if renormalise is None else renormalise,
+            scaling_factor=recipe.scaling_factor if scaling_factor is None else scaling_factor,
+            num_groups=recipe.num_groups,
+            kept_groups=recipe.kept_groups,
+            group_score=recipe.group_score,
+            estimator=chosen,
+        ).checked(name)
+        if routing == "topk":
+            if temperature != 1.0:
+                raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
+            recipe = replace(recipe, renormalise=rule.renormalise, scaling_factor=rule.factor)
+            if not rule.renormalise and recipe.score == "softmax of the chosen":
+                recipe = replace(
+                    recipe, score="softmax"
+                )  # the softmax over all, as it was before the division
+        elif routing == "sampled" and tensors_of(gate)[2] is not None:
+            raise ValueError(
+                f"{name}: {base.__name__} has a correction bias, which routing='sampled' cannot use"
+            )
+        made.append((gate, base, recipe, rule))
+    for gate, base, recipe, rule in made:
+        gate.__class__ = _routed_class(base)
+        changed = cast("Any", gate)
+        changed.khot_recipe, changed.khot_rule = recipe, rule
+        changed.khot_temperature = float(temperature)
+        changed.expert_counts = torch.zeros(recipe.num_experts, device=tensors_of(gate)[0].device)
+    return tuple(gates)
+
+
+def restore_router(model: nn.Module) -> tuple[str, ...]:
+    """Undo :func:`replace_router`; the names of the routers that were restored."""
+    restored: list[str] = []
+    for name, gate in _gates(model).items():
+        if isinstance(gate, _Routed):
+            gate.__class__ = _own_class(gate)  # pyright: ignore[reportAttributeAccessIssue]
+            for attribute in _OWN:
+                gate.__dict__.pop(attribute, None)
+            restored.append(name)
+    return tuple(restored)
+
+
+class _Routed(CountsExperts):
+    """What a replaced gate adds to its class."""
+
+    khot_replaces: type[nn.Module]
+    khot_recipe: Recipe
+    khot_rule: Rule
+    khot_temperature: float
+
+    def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw logits (T, experts), weights and indices (T, k)."""
+        recipe, rule = self.khot_recipe, self.khot_rule
+        weight, offset, bias = tensors_of(self)
+        logits = recipe.logits(hidden_states, weight, offset)
+        name = type(self).__name__
+        given, mask = self.replayed_indices, self.token_mask
+        if given is not None:
+            given = checked_replay(name, given, len(logits), rule)
+        if mask is not None:
+            mask = real_of(name, mask, len(logits))
+        if rule.routing == "topk" and given is None:
+            weights, indices = recipe.choose(logits, bias)
+        elif rule.routing == "topk":
+            assert given is not None
+            weights, indices = recipe.weigh(recipe.scores(logits), given), given
+        else:
+            weights, indices = routed(
+                logits,
+                rule,
+                temperature=self.khot_temperature,
+                bias=bias,
+                given=given,
+                draw=self.training,
+            )
+            weights = finished(weights, rule, None)
+        if mask is not None:
+            weights = torch.where(mask.unsqueeze(-1), weights, 0)
+        if self.training and bias is not None:
+            self.count_experts(indices, mask)
+        return logits, weights.to(logits.dtype) if recipe.cast_back else weights, indices
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickled by the class it was made from, which others can import."""
+        return _rebuilt, (_own_class(self),), self.__dict__
+
+
+@functools.cache
+def _routed_class(base: type[nn.Module]) -> type[nn.Module]:
+    body = {"__module__": __name__, "__doc__": base.__doc__, "khot_replaces": base}
+    return type(f"Routed{base.__name__}", (_Routed, base), body)
+
+
+def _rebuilt(base: type[nn.Module]) -> nn.Module:
+    made = _routed_class(base)
+    return made.__new__(made)
+
+
+def _own_class(gate: nn.Module) -> type[nn.Module]:
+    """The class of a gate before it was replaced."""
+    return gate.khot_replaces if isinstance(gate, _Routed) else type(gate)
+
+
+_FOUND: dict[Any, Recipe] = {}
+
+
+def _recipe(gate: nn.Module, caller: str) -> Recipe:
+    """The recipe of a gate's own class, whatever it is now; found once for gates that are alike."""
+    base = _own_class(gate)
+    state = {key: value for key, value in vars(gate).items() if key not in (*_OWN, "training")}
+    simple = (bool, int, float, str)
+    settings = {
+        name: value if isinstance(value, simple) else getattr(value, "__name__", type(value).__name__)
+        for name, value in {**state, **cast("Any", gate)._modules}.items()
+    }
+    shapes = tuple((name, t.shape) for name, t in gate.named_parameters(recurse=False))
+    key = (base, tuple(sorted((name, str(value)) for name, value in settings.items())), shapes)
+    if key not in _FOUND:
+        plain = base.__new__(base)
+        plain.__dict__.update(state)
+        _FOUND[key] = find_recipe(plain, caller)
+    return _FOUND[key]
+
+
+def _gates(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules called gate or router that stand beside experts."""
+    found: dict[str, nn.Module] = {}
+    modules = cast("Iterable[tuple[str, nn.Module]]", cast("Any", model).named_modules())
+    for name, module in modules:
+        for child in _NAMES:
+            gate = getattr(module, child, None)
+            if isinstance(gate, nn.Module) and isinstance(getattr(module, "experts", None), nn.Module):
+                found[f"{name}.{child}" if name else child] = gate
+    return found

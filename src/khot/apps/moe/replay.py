@@ -1,0 +1,104 @@
+"""What a whole model is told about its routers for a while: choices to repeat, and which tokens are real.
+
+A model that is trained with other kernels, another precision or another batch than it generates with routes
+some tokens to other experts. Recorded choices, replayed, make training see the experts that generation saw;
+weights are those of the logits of now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from khot.apps.moe.correction import CountsExperts
+
+__all__ = ["mask_padding", "record_routing", "replay_routing", "routers_of"]
+
+
+def routers_of(model: nn.Module, caller: str) -> dict[str, CountsExperts]:
+    """The routers of a model by name: :class:`TopKRouter`, and those of :func:`replace_router`."""
+    modules = cast("Iterable[tuple[str, nn.Module]]", cast("Any", model).named_modules())
+    found = {name: module for name, module in modules if isinstance(module, CountsExperts)}
+    if not found:
+        raise ValueError(
+            f"{caller}: {type(model).__name__} has no TopKRouter and no replaced router; see replace_router"
+        )
+    return found
+
+
+@contextmanager
+def record_routing(model: nn.Module) -> Generator[dict[str, Tensor]]:
+    """Record which experts every router chooses: name → indices (T, k) of its last call in the context."""
+    recorded: dict[str, Tensor] = {}
+
+    def keeper(name: str) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            recorded[name] = output[2].detach()
+
+        return keep
+
+    routers = routers_of(model, "record_routing")
+    handles = [router.register_forward_hook(keeper(name)) for name, router in routers.items()]
+    try:
+        yield recorded
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generator[None]:
+    """Let routers take recorded experts, with weights from their logits of now.
+
+    With gradient checkpointing the backward pass, which computes again, belongs into the context.
+
+    Args:
+        model: with routers.
+        recorded: indices (T, k) by the router's name, as :func:`record_routing` gives them; other routers
+            choose.
+
+    Example:
+        >>> from khot.apps.moe import Experts, MoE, TopKRouter
+        >>> layer = MoE(TopKRouter(16, 8, 2), Experts(8, hidden=16, width=32))
+        >>> x = torch.randn(10, 16)
+        >>> with record_routing(layer) as recorded:
+        ...     y = layer(x)
+        >>> with replay_routing(layer, recorded):
+        ...     again = layer(x + 0.1 * torch.randn(10, 16))
+    """
+    routers = routers_of(model, "replay_routing")
+    unknown = [name for name in recorded if name not in routers]
+    if unknown:
+        raise ValueError(f"replay_routing: no router is named {unknown[0]!r}; there are {', '.join(routers)}")
+    before = {name: routers[name].replayed_indices for name in recorded}
+    try:
+        for name, indices in recorded.items():
+            routers[name].replayed_indices = indices
+        yield
+    finally:
+        for name, indices in before.items():
+            routers[name].replayed_indices = indices
+
+
+@contextmanager
+def mask_padding(model: nn.Module, mask: Tensor) -> Generator[None]:
+    """Tell every router which tokens are real, where the model passes no mask on, as transformers does not.
+
+    Padding has weight 0 then, and is not counted.
+
+    Args:
+        model: with routers.
+        mask: True (or 1) for a real token, as ``attention_mask``: (batch, length) of the tokens of this pass.
+    """
+    routers = routers_of(model, "mask_padding")
+    before = {name: router.token_mask for name, router in routers.items()}
+    try:
+        for router in routers.values():
+            router.token_mask = mask
+        yield
+    finally:
+        for name, earlier in before.items():
+            routers[name].token_mask = earlier

@@ -1,0 +1,248 @@
+r"""A router that learns: which k of the experts see a token, and with which weights.
+
+The logits of a token are :math:`\ell = W h`. ``routing`` says how k experts are chosen and weighed:
+
+================  ==========================  ======================================  ========================
+routing           experts in training         weights                                 gradient reaches
+================  ==========================  ======================================  ========================
+topk              the k largest scores        their scores (softmax, …)               all logits (softmax, not
+                                                                                      renormalised), or the k
+sigmoid_topk      the k largest logits        ``khot.sigmoid_topk`` at these          all logits
+straight_through  the k largest logits        1                                       all logits, by sigmoid
+sampled           k drawn by a design         1                                       all, by the estimator
+sparse            the k largest logits        ``khot.sparse_topk`` at these           the logits near the cut
+================  ==========================  ======================================  ========================
+
+Only chosen experts are computed, so a gradient comes from them alone; that of drawn ones is divided by their
+inclusion probabilities, which makes its mean that of the expected mixture. In evaluation all take the k
+largest. Renormalised weights of one expert are 1 whatever the logits: with ``k=1`` such a router does not
+learn.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._choice import checked_replay, experts_in_turn
+from khot.apps.moe._masks import real_of, real_tokens
+from khot.apps.moe._rule import ROUTINGS, GroupScore, Routing, Rule, Score, chosen_estimator
+from khot.apps.moe._scores import probabilities, wide_linear
+from khot.apps.moe._weights import finished, routed
+from khot.apps.moe.correction import CountsExperts
+from khot.estimators import Estimator
+from khot.nn._tempered import Tempered
+
+__all__ = ["Routed", "TopKRouter"]
+
+
+class Routed(NamedTuple):
+    """What a router gives: raw ``logits`` (T, experts), ``weights`` (T, k) and ``indices`` (T, k)."""
+
+    logits: Tensor
+    weights: Tensor
+    indices: Tensor
+
+
+class TopKRouter(CountsExperts, Tempered):
+    r"""Chooses ``k`` of ``num_experts`` experts for each token, and how much each of them counts.
+
+    The interface is that of transformers 5: ``router(hidden_states) -> (logits, weights, indices)``, with one
+    parameter ``weight`` (experts, hidden).
+
+    Args:
+        hidden: the length of a token's vector.
+        num_experts: how many there are.
+        k: how many a token sees.
+        score: ``"softmax"``, ``"sigmoid"`` or ``"sqrtsoftplus"`` of the logits: the weights of ``"topk"``,
+            and what a correction bias is added to and groups are compared by.
+        routing: how experts are chosen and weighed; see the table of :mod:`khot.apps.moe.router`.
+        renormalise: divide the weights of a token by their sum.
+        scaling_factor: multiplies the weights; ``"unit"`` makes each 1 where all logits are zero, which suits
+            networks that are trained from the start.
+        correction_bias: have a bias ``e_score_correction_bias`` in the choice, not in the weights; it is
+            moved by :func:`khot.apps.moe.balance_experts`, once for each step of the optimiser.
+        num_groups: experts stand in that many groups of neighbours, of which a token sees ``kept_groups``.
+        kept_groups: see ``num_groups``.
+        group_score: a group is worth its best expert, ``"max"``, or its best two, ``"top2"``.
+        jitter: in training multiply hidden states with numbers from 1 ± jitter, for the logits only.
+        force_balance: give each token the experts that come next, whatever the logits: to measure speed.
+        float32: compute logits in float32, also for bfloat16 models and under autocast.
+        temperature: τ of the soft routings: of sigmoid or sparse top-k, or what logits are divided by before
+            a sample is drawn. Float32 state that is saved; a :class:`khot.schedules.TemperatureScheduler`
+            anneals it.
+        learn_temperature: make it a parameter.
+        estimator: of ``"sampled"``: a name in ``khot.estimators.names()``, or of ``khot.estimators.get``.
+        design: of ``"sampled"``: a name in ``khot.designs.names()``.
+        device: of the parameter.
+        dtype: of the parameter.
+
+    Example:
+        >>> router = TopKRouter(hidden=16, num_experts=8, k=2)
+        >>> logits, weights, indices = router(torch.randn(5, 3, 16))
+        >>> logits.shape, weights.shape, indices.shape
+        (torch.Size([15, 8]), torch.Size([15, 2]), torch.Size([15, 2]))
+
+    Reference: Shazeer et al. (2017), Outrageously Large Neural Networks, arXiv:1701.06538; Fedus, Zoph &
+        Shazeer
+    (2022), Switch Transformers, arXiv:2101.03961; soft and sampled, Wijk, Vinuesa & Azizpour (2025).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        num_experts: int,
+        k: int,
+        *,
+        score: Score = "softmax",
+        routing: Routing = "topk",
+        renormalise: bool = False,
+        scaling_factor: float | Literal["unit"] = 1.0,
+        correction_bias: bool = False,
+        num_groups: int = 1,
+        kept_groups: int = 1,
+        group_score: GroupScore = "top2",
+        jitter: float = 0.0,
+        force_balance: bool = False,
+        float32: bool = True,
+        temperature: float = 1.0,
+        learn_temperature: bool = False,
+        estimator: str | Estimator | None = None,
+        design: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        name = type(self).__name__
+        soft = routing != "topk"
+        if not soft and (temperature != 1.0 or learn_temperature):
+            raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
+        super().__init__(temperature if soft else None, learn_temperature)
+        if not isinstance(hidden, int) or hidden < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: hidden must be a positive integer, got {hidden!r}")
+        if not (isinstance(jitter, (int, float)) and 0 <= jitter < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: jitter must be in [0, 1), got {jitter!r}")
+        self.rule = Rule(
+            num_experts,
+            k,
+            routing,
+            score,
+            renormalise,
+            scaling_factor,
+            num_groups,
+            kept_groups,
+            group_score,
+            chosen_estimator(name, routing, estimator, design) if routing in ROUTINGS else None,
+        ).checked(name)
+        if correction_bias and routing == "sampled":
+            raise ValueError(f"{name}: correction_bias needs a choice by scores, got routing='sampled'")
+        if renormalise and k == 1:
+            warnings.warn(
+                f"{name}: with k=1 renormalised weights are 1 whatever the logits, and the router gets no "
+                "gradient; use renormalise=False",
+                stacklevel=2,
+            )
+        self.jitter, self.force_balance, self.float32 = float(jitter), force_balance, float32
+        self.weight = nn.Parameter(torch.empty(num_experts, hidden, device=device, dtype=dtype))
+        bias = torch.zeros(num_experts, device=device) if correction_bias else None
+        self.register_buffer("e_score_correction_bias", bias)
+        self.expert_counts = torch.zeros(num_experts, device=device)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Normal weights of deviation 0.02, as transformers has them; no bias, nothing counted."""
+        nn.init.normal_(self.weight, std=0.02)
+        if self.e_score_correction_bias is not None:
+            nn.init.zeros_(self.e_score_correction_bias)
+        nn.init.zeros_(self.expert_counts)
+
+    @property
+    def num_experts(self) -> int:
+        """How many experts there are."""
+        return self.rule.num_experts
+
+    @property
+    def k(self) -> int:
+        """How many a token sees."""
+        return self.rule.k
+
+    def logits(self, hidden_states: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Raw logits (T, experts) of hidden states (…, hidden); with jitter in training."""
+        flat = hidden_states.reshape(-1, self.weight.shape[1])
+        if self.training and self.jitter:
+            noise = torch.rand(flat.shape, generator=generator, device=flat.device, dtype=flat.dtype)
+            flat = flat * (1 + self.jitter * (2 * noise - 1))
+        if not self.float32:
+            return nn.functional.linear(flat, self.weight.to(flat.dtype))
+        return wide_linear(flat, self.weight)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Scores with sum 1, dense (T, experts): for looking at, and for losses of one's own."""
+        return probabilities(logits, self.rule.score)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor | None = None,
+        *,
+        indices: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Routed:
+        """Route tokens.
+
+        Args:
+            hidden_states: (…, hidden), flattened to (T, hidden).
+            mask: of their shape without the last dimension, or (T,): True (or 1) for a real token, False (or
+                0) for padding, which has weight 0, no gradient, is not counted, and keeps a valid index.
+            indices: (T, k), experts that were recorded before: taken as they are, with weights from the
+                logits of now, so that training replays what inference chose.
+            generator: of jitter and samples.
+
+        Returns:
+            :class:`Routed`: raw logits (T, experts), weights (T, k), indices (T, k), best first, ties by
+            index.
+        """
+        name = type(self).__name__
+        if hidden_states.shape[-1:] != self.weight.shape[1:]:
+            raise ValueError(
+                f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "
+                f"got the shape {tuple(hidden_states.shape)}"
+            )
+        mask = real_tokens(name, mask, hidden_states.shape[:-1])
+        if mask is None:
+            mask = real_of(name, self.token_mask, hidden_states[..., 0].numel())
+        indices = self.replayed_indices if indices is None else indices
+        logits = self.logits(hidden_states, generator)
+        if indices is not None:
+            given = checked_replay(name, indices, len(logits), self.rule)
+        elif self.force_balance:
+            given = experts_in_turn(len(logits), self.rule, mask, logits.device)
+        else:
+            given = None
+        weights, chosen = routed(
+            logits,
+            self.rule,
+            temperature=self._current_temperature() if self.rule.routing != "topk" else 1.0,
+            bias=self.e_score_correction_bias,
+            given=given,
+            draw=self.training,
+            generator=generator,
+        )
+        if self.training and self.e_score_correction_bias is not None:
+            self.count_experts(chosen, mask)
+        return Routed(logits, finished(weights, self.rule, mask), chosen)
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        rule = self.rule
+        shown = [f"{self.weight.shape[1]}", f"{rule.num_experts}", f"{rule.k}"]
+        shown += [f"score={rule.score!r}", f"routing={rule.routing!r}", f"renormalise={rule.renormalise}"]
+        if rule.estimator is not None:
+            shown.append(f"estimator={rule.estimator}")
+        if rule.limits_groups:
+            shown.append(f"groups={rule.kept_groups} of {rule.num_groups} by {rule.group_score}")
+        if self.e_score_correction_bias is not None:
+            shown.append("correction_bias=True")
+        return ", ".join(shown)

@@ -1,0 +1,188 @@
+"""What a router does over time: how it uses its experts, what is dropped, and whether its choices settle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.moe._masks import real_of
+from khot.apps.moe.correction import CountsExperts
+from khot.apps.moe.replay import routers_of
+
+__all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
+
+
+@dataclass(frozen=True)
+class RoutingStep:
+    """One step of a router.
+
+    Args:
+        tokens: how many real ones there were.
+        usage: the share of each expert of all places; they sum to 1.
+        entropy: of the usage, divided by log E: 1 for even use, 0 for one expert alone.
+        idle: how many experts had less than a tenth of the even share.
+        dropped: the share of places that fell out, because a capacity was full.
+        overlap: the mean share of a token's experts that were the same at the step before; None at the first
+            step, and where the tokens are not as many.
+    """
+
+    tokens: int
+    usage: tuple[float, ...]
+    entropy: float
+    idle: int
+    dropped: float
+    overlap: float | None
+
+
+class RoutingStatistics:
+    """Usage of experts, step by step, as a table and as a picture.
+
+    Args:
+        num_experts: how many there are.
+        name: of the router, for captions.
+
+    Example:
+        >>> statistics = RoutingStatistics(4)
+        >>> statistics.update(torch.tensor([[0, 1], [0, 2]])).usage
+        (0.5, 0.25, 0.25, 0.0)
+        >>> step = statistics.update(torch.tensor([[1, 0], [0, 3]]))
+        >>> step.overlap, round(step.entropy, 2)
+        (0.75, 0.75)
+        >>> print(statistics.table())
+        | step | tokens | entropy | largest share | idle experts | dropped | overlap |
+        | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+        | 0 | 2 | 0.750 | 0.500 | 1 | 0.000 | – |
+        | 1 | 2 | 0.750 | 0.500 | 1 | 0.000 | 0.750 |
+    """
+
+    def __init__(self, num_experts: int, name: str = "router") -> None:
+        if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(
+                f"RoutingStatistics: num_experts must be a positive integer, got {num_experts!r}"
+            )
+        self.num_experts, self.name = num_experts, name
+        self.steps: list[RoutingStep] = []
+        self._before: Tensor | None = None
+
+    @torch.no_grad()
+    def update(self, indices: Tensor, mask: Tensor | None = None, kept: Tensor | None = None) -> RoutingStep:
+        """Add a step.
+
+        Args:
+            indices: the experts (T, k) of each token.
+            mask: True (or 1) for a real token.
+            kept: (T, k), False where a place was dropped; see :func:`apply_capacity`.
+        """
+        indices = indices.detach().cpu()
+        tokens, k = indices.shape
+        real = real_of("RoutingStatistics", mask, tokens)
+        real = torch.ones(tokens, dtype=torch.bool) if real is None else real.cpu()
+        chosen = indices[real]
+        stays = torch.ones_like(chosen, dtype=torch.bool) if kept is None else kept.detach().cpu()[real]
+        counts = torch.bincount(chosen[stays], minlength=self.num_experts).double()
+        usage = counts / counts.sum().clamp_min(1)
+        entropy = -(usage * usage.clamp_min(1e-300).log()).sum().item()
+        k_hot = torch.zeros(tokens, self.num_experts, dtype=torch.bool).scatter_(1, indices, True)
+        k_hot &= real.unsqueeze(-1)
+        overlap = None
+        if self._before is not None and self._before.shape == k_hot.shape and len(chosen):
+            overlap = (self._before & k_hot).sum().item() / (len(chosen) * k)
+        self._before = k_hot
+        places = chosen.numel()
+        step = RoutingStep(
+            tokens=len(chosen),
+            usage=tuple(float(share) for share in usage),
+            entropy=entropy / math.log(self.num_experts) if self.num_experts > 1 else 1.0,
+            idle=int((usage < 0.1 / self.num_experts).sum()),
+            dropped=1 - stays.sum().item() / places if places else 0.0,
+            overlap=overlap,
+        )
+        self.steps.append(step)
+        return step
+
+    @property
+    def usage(self) -> Tensor:
+        """The shares of the experts over all steps, weighted by their tokens (experts,)."""
+        total = torch.zeros(self.num_experts, dtype=torch.float64)
+        for step in self.steps:
+            total += step.tokens * torch.tensor(step.usage, dtype=torch.float64)
+        return total / total.sum().clamp_min(1e-300)
+
+    def table(self, last: int | None = None) -> str:
+        """The steps as a table in Markdown, or the ``last`` ones."""
+        header = ("step", "tokens", "entropy", "largest share", "idle experts", "dropped", "overlap")
+        first = 0 if last is None else max(0, len(self.steps) - last)
+        rows = [
+            (
+                f"{number}",
+                f"{step.tokens}",
+                f"{step.entropy:.3f}",
+                f"{max(step.usage):.3f}",
+                f"{step.idle}",
+                f"{step.dropped:.3f}",
+                "–" if step.overlap is None else f"{step.overlap:.3f}",
+            )
+            for number, step in enumerate(self.steps[first:], first)
+        ]
+        lines = [header, ("---:",) * len(header), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw each expert's share over the steps, one above the other; gives the axes. Needs matplotlib."""
+        if axes is None:
+            try:
+                import matplotlib.pyplot as plt
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(
+                    "RoutingStatistics.plot needs matplotlib: pip install matplotlib"
+                ) from error
+            axes = plt.subplots()[1]
+        shares = torch.tensor([step.usage for step in self.steps]).T
+        axes.stackplot(range(len(self.steps)), shares.numpy())
+        axes.set(xlabel="step", ylabel="share of each expert", title=self.name, ylim=(0, 1))
+        return axes
+
+    def __repr__(self) -> str:
+        return f"RoutingStatistics({self.num_experts} experts, {len(self.steps)} steps)"
+
+
+@contextmanager
+def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
+    """Record every call of every router in a model, in the order of its modules, while the context lasts.
+
+    Routers are :class:`TopKRouter` and those of :func:`replace_router`. Padding is left out where the router
+    is told of it, by its caller or by :func:`mask_padding`.
+
+    Example:
+        >>> from khot.apps.moe import Experts, MoE, TopKRouter
+        >>> layer = MoE(TopKRouter(16, 8, 2), Experts(8, hidden=16, width=32))
+        >>> with watch_routing(layer) as statistics:
+        ...     output = layer(torch.randn(10, 16))
+        >>> statistics["router"].steps[0].tokens
+        10
+    """
+    found: dict[str, RoutingStatistics] = {}
+    handles: list[Any] = []
+    for name, router in routers_of(model, "watch_routing").items():
+        statistics = RoutingStatistics(len(router.expert_counts), name or type(router).__name__)
+        found[name] = statistics
+        handles.append(router.register_forward_hook(_recorder(statistics), with_kwargs=True))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _recorder(statistics: RoutingStatistics) -> Any:
+    def record(router: CountsExperts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        mask = kwargs.get("mask", args[1] if len(args) > 1 else None)
+        statistics.update(output[2], router.token_mask if mask is None else mask)
+
+    return record
