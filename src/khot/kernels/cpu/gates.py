@@ -160,8 +160,8 @@ def sigmoid_with_thresholds(
     temperature = per_row("temperature", temperature, row_shape, x.dtype)
     if mask is not None:
         mask = mask.expand(shape).contiguous()
-    y = torch.empty_like(x)
     thresholds = x.new_empty((*shape[:-1], 2))
+    y = torch.empty_like(x)
     kernel = library.sigmoid_topk_f32 if x.dtype == torch.float32 else library.sigmoid_topk_f64
     kernel(
         x.data_ptr(),

@@ -43,7 +43,7 @@ def plain_sigmoid(
     if scores.requires_grad and torch.is_grad_enabled():
         if half:
             return cast("Tensor", _HalfSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
-        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature, None))  # pyright: ignore[reportUnknownMemberType]
+        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
     if half:
         return cpu.sigmoid_half(scores, float(k), temperature, thresholds=False)[0]
     if not scores.is_contiguous() or scores.is_neg():
@@ -61,11 +61,32 @@ def sigmoid_from_weights(
     """The weights of rows (…, n), float32 or float64, by the kernels; neither k nor τ has a gradient."""
     if torch.compiler.is_compiling():
         return cast("tuple[Tensor, Tensor]", _CompiledSigmoid.apply(x, k, temperature, mask))[0]  # pyright: ignore[reportUnknownMemberType]
-    return cast("Tensor", _PlainSigmoid.apply(x, k, temperature, mask))  # pyright: ignore[reportUnknownMemberType]
+    return cast("Tensor", _SavedSigmoid.apply(x, k, temperature, mask))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _PlainSigmoid(torch.autograd.Function):
-    """(x, k, temperature, mask) → weights, by the compiled kernels; eager and reverse mode only."""
+    """(x, k, temperature) → weights, by the compiled kernels; eager and reverse mode only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float, temperature: float) -> Tensor:
+        y, thresholds = cpu.sigmoid_with_thresholds(x, k, temperature)
+        ctx.save_for_backward(x, y, thresholds)
+        ctx.numbers = k, temperature
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, thresholds = ctx.saved_tensors
+        k, temperature = ctx.numbers
+        (grad,) = grads
+        if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
+            return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
+        # Derivatives of derivatives, or a batch of gradients inside vmap.
+        return weights_gradient(LOGISTIC, x, k, temperature, None, grad)[0], None, None
+
+
+class _SavedSigmoid(torch.autograd.Function):
+    """The same with a mask, and with tensors for k and the temperature, which have no gradient."""
 
     @staticmethod
     def forward(
@@ -84,7 +105,6 @@ class _PlainSigmoid(torch.autograd.Function):
         (grad,) = grads
         if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
             return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None, None
-        # Derivatives of derivatives, or a batch of gradients inside vmap.
         return weights_gradient(LOGISTIC, x, k, temperature, mask, grad)[0], None, None, None
 
 
