@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +12,8 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
-from khot.relaxations.entries import entries_of, gathered_entries
-from khot.relaxations.facade import checked_options, topk_matrix
+from khot.relaxations.entries import entries_of
+from khot.relaxations.facade import checked_options, topk, topk_matrix
 from khot.relaxations.hard import Order, check_order, gathered, known_to_exist, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
@@ -22,15 +24,40 @@ __all__ = ["Selection", "select"]
 class Selection(NamedTuple):
     """What :func:`khot.select` gives.
 
-    ``values`` (…, k, d) are the selected vectors, ``weights`` (…, k) the method's soft weights of the
-    selected entries, and ``indices`` (…, k) their places in the row. Where a row has fewer than k allowed
-    entries, the places left over have the index −1, weight 0 and a vector of zeros. The weights of all
-    entries are those of :func:`khot.topk`.
+    ``values`` (…, k, d) are the selected vectors, ``weights`` (…, n) the k-hot weights of all entries, and
+    ``indices`` (…, k) those of the hard top-k; where a row has fewer than k allowed entries, the places left
+    over have the index −1 and a vector of zeros. Where nothing else has needed the weights, they are computed
+    when they are first asked for.
     """
 
     values: Tensor
     weights: Tensor
     indices: Tensor
+
+
+class _LateSelection(Selection):
+    """One whose weights, in the second place, are computed when they are first asked for."""
+
+    later: Callable[[], Tensor]
+
+    @classmethod
+    def of(cls, values: Tensor, later: Callable[[], Tensor], indices: Tensor) -> Selection:
+        late = tuple.__new__(cls, (values, None, indices))
+        late.later = functools.cache(later)
+        return late
+
+    @property
+    def weights(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.later()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        yield from (self.values, self.weights, self.indices)
+
+    def __getitem__(self, place: Any) -> Any:
+        return tuple(self)[place]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selection, tuple(self)
 
 
 def select(
@@ -75,8 +102,8 @@ def select(
         options: of the method.
 
     Returns:
-        :class:`Selection` of ``values``, ``weights`` and ``indices``, each with k in the place of ``dim``;
-        ``values`` have d as their last dimension.
+        :class:`Selection` of ``values`` (k in the place of ``dim``, then d), ``weights`` like ``scores``, and
+        ``indices``.
 
     Example:
         >>> values = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
@@ -97,7 +124,9 @@ def select(
     values = values if shared else values.movedim(last, -2)
     settings: dict[str, Any] = {"temperature": temperature, **options}
     if spec.matrix is None:
-        entries, exists = entries_of(name, scores, k, spec, settings, False, order, last, mask, largest)
+        entries, exists, dense = entries_of(
+            name, scores, k, spec, settings, False, order, last, mask, largest
+        )
         indices, weights, _ = entries
         chosen = _weighed(gathered(values, indices, exists), weights, hard)
     else:
@@ -112,9 +141,21 @@ def select(
             place = torch.where(exists, indices, rows.shape[-1]).argsort(-1)
             indices, exists = indices.gather(-1, place), exists.gather(-1, place)
             chosen = chosen.gather(-2, place.unsqueeze(-1).expand(chosen.shape))
-        weights = torch.where(exists, gathered_entries(dense, indices), 0)
     indices = indices if known_to_exist(exists) else torch.where(exists, indices, -1)
-    return Selection(chosen.movedim(-2, last), weights.movedim(-1, last), indices.movedim(-1, last))
+    chosen, indices = chosen.movedim(-2, last), indices.movedim(-1, last)
+    if dense is not None:
+        return Selection(chosen, dense.movedim(-1, last), indices)
+    version = scores._version if is_plain(scores) and not scores.is_inference() else None
+
+    def later() -> Tensor:
+        if version is not None and scores._version != version:
+            raise RuntimeError(f"{name}: scores were changed in place before the weights were asked for")
+        few = min(k, scores.shape[last])
+        return topk(scores, few, spec, dim=last, mask=mask, largest=largest, **settings)
+
+    if version is None:
+        return Selection(chosen, later(), indices)
+    return _LateSelection.of(chosen, later, indices)
 
 
 def _weighed(chosen: Tensor, weights: Tensor, hard: bool) -> Tensor:

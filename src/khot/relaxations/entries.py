@@ -103,7 +103,7 @@ def topk_entries(
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last, at_most=at_most)
     settings: dict[str, Any] = {"temperature": temperature, **options}
-    entries, _ = entries_of(name, scores, k, spec, settings, hard, order, last, mask, largest)
+    entries, _, _ = entries_of(name, scores, k, spec, settings, hard, order, last, mask, largest)
     return Entries(*(places.movedim(-1, last) for places in entries))
 
 
@@ -118,12 +118,15 @@ def entries_of(
     last: int,
     mask: Tensor | None,
     largest: bool,
-) -> tuple[Entries, Tensor]:
-    """The entries, with k in the last place, and which of them exist; for arguments that were checked."""
+) -> tuple[Entries, Tensor, Tensor | None]:
+    """The entries, with k in the last place, which of them exist, and the weights (…, n) if they were needed.
+
+    For arguments that were checked.
+    """
     if spec.name == "sigmoid":
         found = _by_kernel(name, scores, k, settings["temperature"], hard, order, last, mask, largest)
         if found is not None:
-            return found
+            return *found, None
     rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
     dense = topk(rows, min(k, rows.shape[-1]), spec, **settings)
     # What a random method has selected is known by its weights.
@@ -133,7 +136,7 @@ def entries_of(
     if hard:
         weights = straight_through(weights, exists.to(weights.dtype))
     values = torch.where(exists, gathered_entries(scores.movedim(last, -1), indices), 0)
-    return Entries(indices, weights, values), exists
+    return Entries(indices, weights, values), exists, dense
 
 
 def gathered_entries(rows: Tensor, indices: Tensor) -> Tensor:

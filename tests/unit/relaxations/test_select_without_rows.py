@@ -1,9 +1,12 @@
 """`select` by sigmoid top-k writes no dense row, and has the gradients of the dense weights all the same."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 
-from khot import select, topk
+from khot import Selection, select, topk
 from khot.kernels.loader import native
 
 
@@ -76,3 +79,32 @@ def test_backward_too():
 
     ours = peak(lambda: torch.autograd.grad(select(table, scores, 10).values.sum(), scores))
     assert ours <= 2 * peak(by_hand)
+
+
+def test_weights_are_computed_when_asked_for():
+    generator = torch.Generator().manual_seed(3)
+    table, scores = torch.randn(20, 4, generator=generator), torch.randn(3, 20, generator=generator)
+    scores.requires_grad_()
+    mask = torch.rand(3, 20, generator=generator) < 0.8
+    chosen = select(table, scores, 5, temperature=0.5, mask=mask, largest=False)
+    expected = topk(scores, 5, temperature=0.5, mask=mask, largest=False)
+    values, weights, indices = chosen
+    assert weights is chosen.weights is chosen[1]
+    torch.testing.assert_close(weights, expected, rtol=0, atol=0)
+    assert values is chosen.values is chosen[0]
+    assert indices is chosen.indices is chosen[2]
+    assert isinstance(chosen, Selection)
+    assert len(chosen) == 3
+    upstream = torch.randn(3, 20, generator=generator)
+    (gradient,) = torch.autograd.grad(weights, scores, upstream)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, scores, upstream)[0])
+    for copied in (copy.copy(chosen), pickle.loads(pickle.dumps(select(table, scores.detach(), 5)))):
+        assert copied.weights.shape == (3, 20)
+
+
+def test_scores_changed_before_the_weights_are_asked_for():
+    table, scores = torch.randn(20, 4), torch.randn(3, 20)
+    chosen = select(table, scores, 5)
+    scores.add_(1)
+    with pytest.raises(RuntimeError, match="scores were changed in place"):
+        _ = chosen.weights
