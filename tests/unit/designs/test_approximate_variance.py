@@ -137,7 +137,7 @@ def test_messages():
     with pytest.raises(ValueError, match="at least two drawn units of a row must have π < 1, or none"):
         approximate_variance(y, x, pi)
     with pytest.raises(
-        ValueError, match=re.escape("method must be one of deville1, deville2, deville3, hajek, got 'x'")
+        ValueError, match=re.escape("method must be 'deville1', 'deville2', 'deville3' or 'hajek', got 'x'")
     ):
         approximate_variance(y, x, pi, "x")
     with pytest.raises(ValueError, match="drawn units must have π > 0"):

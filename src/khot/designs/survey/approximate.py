@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.survey._units import check_units, drawn_units, expanded
+from khot.relaxations._arguments import check_choice
 
 __all__ = ["approximate_variance"]
 
@@ -54,8 +55,7 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
     """
     name = "approximate_variance"
     check_units(name, y=y, indicators=indicators, probs=probs)
-    if method not in get_args(Method):
-        raise ValueError(f"{name}: method must be one of {', '.join(get_args(Method))}, got {method!r}")
+    check_choice(name, "method", method, get_args(Method))
     drawn = drawn_units(name, indicators, probs)
     spare = torch.where(drawn, 1 - probs, 0.0)
     random = (spare > 0).sum(-1)
