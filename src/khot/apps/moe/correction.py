@@ -3,7 +3,8 @@
     b_e ← b_e + u · sign(mean load − load of e)
 
 after each step of the optimiser. Loads are counted in float32 over all micro-batches of a step; what is
-computed again in a backward pass, and what is computed in evaluation, is not counted.
+computed again in a backward pass, and what is computed in evaluation, is not counted. (A compiled layer
+inside of a checkpoint cannot know that it is computed again: its loads count twice, with the same signs.)
 
 Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
 Mixture-of-Experts, arXiv:2408.15664; DeepSeek-AI (2024), DeepSeek-V3 Technical Report, arXiv:2412.19437.
