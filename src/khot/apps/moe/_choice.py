@@ -18,16 +18,23 @@ def best_experts(choice: Tensor, k: int, allowed: Tensor | None = None) -> Tenso
     return topk_entries(choice.detach(), k, hard=True, mask=allowed).indices
 
 
-def allowed_experts(choice: Tensor, rule: Rule) -> Tensor | None:
-    """True (T, experts) for the experts of each token's best groups; None where groups do not matter."""
+def allowed_experts(choice: Tensor, rule: Rule, given: Tensor | None = None) -> Tensor | None:
+    """True (T, experts) for the experts of each token's best groups; None where groups do not matter.
+
+    Groups of ``given`` experts (T, k) come before all others, and none of them is left out.
+    """
     if not rule.limits_groups:
         return None
     grouped = choice.detach().reshape(len(choice), rule.num_groups, -1)
     best = 1 if rule.group_score == "max" else 2
     groups = grouped.topk(best, dim=-1).values.sum(-1)
+    size = rule.num_experts // rule.num_groups
     kept = torch.zeros_like(groups, dtype=torch.bool)
+    if given is not None:
+        kept = kept.scatter(-1, given // size, True)
+        groups = groups.masked_fill(kept, torch.inf)
     kept = kept.scatter(-1, best_experts(groups, rule.kept_groups), True)
-    return kept.repeat_interleave(rule.num_experts // rule.num_groups, dim=-1)
+    return kept.repeat_interleave(size, dim=-1)
 
 
 def choice_scores(logits: Tensor, rule: Rule, bias: Tensor | None) -> Tensor:
@@ -63,6 +70,8 @@ def checked_replay(name: str, indices: Tensor, tokens: int, rule: Rule) -> Tenso
 
 def check_range(name: str, indices: Tensor, num_experts: int) -> None:
     """Raise if an index is none of an expert, where looking at values costs no waiting for a device."""
+    if indices.is_floating_point() or indices.dtype == torch.bool:
+        raise TypeError(f"{name}: indices must be integers, got {indices.dtype}")
     if has_values() and indices.is_cpu and indices.numel():
         low, high = indices.aminmax()
         if low < 0 or high >= num_experts:

@@ -20,7 +20,7 @@ def grouped_linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """``rows[start:end] @ matrices[e].T`` for each expert e, whose rows end at ``ends[e]``.
 
     Args:
-        rows: (P, inputs), those of expert 0 first; rows after ``ends[-1]`` give zeros.
+        rows: (P, inputs), those of expert 0 first; rows after ``ends[-1]`` give zeros and have no gradient.
         matrices: (experts, outputs, inputs).
         ends: int64 (experts,), not falling.
 
@@ -28,11 +28,12 @@ def grouped_linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
         (P, outputs).
     """
     if _fits_torch(rows, matrices):
+        # Behind the end torch writes neither results nor the gradients of rows: what memory held stays there.
+        inside = (torch.arange(len(rows), device=rows.device) < ends[-1]).unsqueeze(-1)
         out = cast("Any", torch.nn.functional).grouped_mm(
-            rows, matrices.transpose(1, 2), offs=ends.to(torch.int32)
+            torch.where(inside, rows, 0), matrices.transpose(1, 2), offs=ends.to(torch.int32)
         )
-        inside = torch.arange(len(rows), device=rows.device) < ends[-1]
-        return torch.where(inside.unsqueeze(-1), out, 0)  # what is behind the end is not written by torch
+        return torch.where(inside, out, 0)
     return cast("Tensor", _GroupedLinear.apply(rows, matrices, ends))  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 
-__all__ = ["real_of", "real_tokens"]
+__all__ = ["KnowsPadding", "real_of", "real_tokens"]
+
+
+class KnowsPadding(nn.Module):
+    """A router that can be told which tokens are real, where nobody passes a mask."""
+
+    token_mask: Tensor | None = None
+    """See :func:`khot.apps.moe.mask_padding`."""
 
 
 def real_tokens(name: str, mask: Tensor | None, shape: torch.Size | tuple[int, ...]) -> Tensor | None:

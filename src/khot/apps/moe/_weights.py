@@ -46,10 +46,9 @@ def routed(
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if given is None and bias is None and not rule.limits_groups and not (draw and rule.routing == "sampled"):
         return _by_logits(logits, rule, temperature)
-    allowed = None
+    choice = choice_scores(logits, rule, bias)
+    allowed = allowed_experts(choice, rule, given)
     if given is None:
-        choice = choice_scores(logits, rule, bias)
-        allowed = allowed_experts(choice, rule)
         if draw and rule.routing == "sampled":
             return _drawn(logits, rule, temperature, allowed, generator)
         given = best_experts(choice, rule.k, allowed)

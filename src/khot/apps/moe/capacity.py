@@ -60,6 +60,11 @@ def apply_capacity(
     check_capacity(name, capacity, capacity_factor, drop)
     if capacity is None and capacity_factor is None:
         raise ValueError(f"{name}: give capacity or capacity_factor")
+    if indices.dim() != 2 or weights.shape != indices.shape:
+        raise ValueError(
+            f"{name}: weights and indices must have one shape (tokens, k), "
+            f"got {tuple(weights.shape)} and {tuple(indices.shape)}"
+        )
     tokens, k = indices.shape
     check_range(name, indices, num_experts)
     real = real_of(name, mask, tokens)

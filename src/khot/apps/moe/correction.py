@@ -3,7 +3,8 @@
     b_e ← b_e + u · sign(mean load − load of e)
 
 after each step of the optimiser. Loads are counted in float32 over all micro-batches of a step; what is
-computed again in a backward pass, and what is computed in evaluation, is not counted.
+computed again in a backward pass, and what is computed in evaluation, is not counted. (A compiled layer
+inside of a checkpoint cannot know that it is computed again: its loads count twice, with the same signs.)
 
 Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
 Mixture-of-Experts, arXiv:2408.15664; DeepSeek-AI (2024), DeepSeek-V3 Technical Report, arXiv:2412.19437.
@@ -19,12 +20,19 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-__all__ = ["CountsExperts", "balance_experts", "update_correction_biases"]
+from khot.apps.moe._masks import KnowsPadding
+
+__all__ = ["CountsExperts", "balance_experts", "computes_again", "update_correction_biases"]
 
 _BIAS = "e_score_correction_bias"
 
 
-class CountsExperts(nn.Module):
+def computes_again() -> bool:
+    """Whether a backward pass is under way, in which checkpointed layers are computed again."""
+    return torch._C._current_graph_task_id() != -1  # pyright: ignore
+
+
+class CountsExperts(KnowsPadding):
     """A router that counts how often its experts were chosen since the last step of the optimiser.
 
     ``expert_counts`` is float32 and no buffer: it is not saved, and ``DistributedDataParallel`` does not
@@ -35,16 +43,15 @@ class CountsExperts(nn.Module):
     replayed_indices: Tensor | None = None
     """Experts (T, k) to be taken in the place of a choice; see :func:`replay_routing`."""
 
-    token_mask: Tensor | None = None
-    """Which tokens are real, where nobody passes a mask; see :func:`mask_padding`."""
-
     expert_counts: Tensor
     e_score_correction_bias: Tensor | None
 
     def count_experts(self, indices: Tensor, mask: Tensor | None) -> None:
         """Add the chosen experts (T, k) of real tokens; nothing while a backward pass computes again."""
-        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:  # pyright: ignore
+        if not torch.compiler.is_compiling() and computes_again():
             return
+        if self.expert_counts.is_meta:  # parameters were assigned to a module without memory
+            self.expert_counts = torch.zeros_like(self.expert_counts, device=indices.device)
         with torch.no_grad():
             if mask is None:
                 ones = torch.ones(indices.numel(), device=indices.device)
@@ -62,8 +69,7 @@ class CountsExperts(nn.Module):
             rate: u, by how much.
             group: the processes whose counts are summed; by default all, where there are several.
         """
-        if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"update_correction_bias: rate must be a number of at least 0, got {rate!r}")
+        _check_rate("update_correction_bias", rate)
         bias = self.e_score_correction_bias
         if bias is None:
             raise ValueError(
@@ -84,7 +90,9 @@ class CountsExperts(nn.Module):
         if bias is not None and moved is not None and moved.dtype != bias.dtype:
             self._buffers[_BIAS] = bias.to(moved.device)
         counted = fn(self.expert_counts)
-        if counted.dtype != torch.float32:
+        if self.expert_counts.is_meta:  # which has no values: nothing was counted
+            counted = torch.zeros_like(self.expert_counts, device=counted.device)
+        elif counted.dtype != torch.float32:
             counted = self.expert_counts.to(counted.device)
         self.expert_counts = counted
         return result
@@ -130,8 +138,8 @@ def balance_experts(
         >>> router.e_score_correction_bias.abs().max()
         tensor(0.0010)
     """
-    routers = _with_bias(model)
-    if not routers:
+    _check_rate("balance_experts", rate)
+    if not _with_bias(model):
         raise ValueError(
             "balance_experts: model must have a router with a correction bias, got none; "
             "make it with TopKRouter(…, correction_bias=True)"
@@ -147,3 +155,8 @@ def _with_bias(model: nn.Module) -> list[CountsExperts]:
     return [
         m for m in model.modules() if isinstance(m, CountsExperts) and getattr(m, _BIAS, None) is not None
     ]
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name}: rate must be a number of at least 0, got {rate!r}")

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from khot.apps.moe._masks import real_tokens
+from khot.apps.moe._masks import KnowsPadding, real_of, real_tokens
 from khot.apps.moe._rule import SCORES, Score
 from khot.apps.moe._scores import scores_of, wide_linear
 from khot.apps.moe.capacity import check_capacity
@@ -31,7 +31,7 @@ class ExpertChoice(NamedTuple):
     indices: Tensor
 
 
-class ExpertChoiceRouter(nn.Module):
+class ExpertChoiceRouter(KnowsPadding):
     r"""Chooses tokens for each expert: the ``capacity`` largest of its scores.
 
     .. math:: S = \operatorname{softmax}(X W^\top), \qquad
@@ -114,6 +114,8 @@ class ExpertChoiceRouter(nn.Module):
             )
         real = real_tokens(name, mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
+        if real is None:
+            real = real_of(name, self.token_mask, len(flat))
         logits = wide_linear(flat, self.weight)
         tokens = len(flat)
         if self.capacity is not None:

@@ -8,7 +8,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from khot.apps.moe._masks import real_tokens
+from khot.apps.moe._masks import KnowsPadding, real_of, real_tokens
 from khot.apps.moe.capacity import Drop, apply_capacity, check_capacity, sorted_by_expert
 from khot.apps.moe.expert_choice import ExpertChoice, ExpertChoiceRouter
 from khot.apps.moe.experts import Experts, spread_over_modules
@@ -67,6 +67,10 @@ class MoE(nn.Module):
         wanted = getattr(router, "num_experts", count)
         if wanted != count:
             raise ValueError(f"MoE: the router chooses among {wanted} experts, got {count}")
+        if isinstance(router, (TopKRouter, ExpertChoiceRouter)) and isinstance(experts, Experts):
+            sizes = router.weight.shape[1], experts.down_proj.shape[1]
+            if sizes[0] != sizes[1]:
+                raise ValueError(f"MoE: the router's tokens have length {sizes[0]}, the experts' {sizes[1]}")
         self.num_experts = count
         self.shared, self.shared_gate = shared, shared_gate
         self.capacity, self.capacity_factor = capacity, capacity_factor
@@ -110,11 +114,13 @@ class MoE(nn.Module):
         """
         real = real_tokens("MoE", mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
+        if real is None and isinstance(self.router, KnowsPadding):
+            real = real_of("MoE", self.router.token_mask, len(flat))
         routing = self._route(flat, real, indices)
         if isinstance(routing, ExpertChoice):
             output = self._by_experts(flat, routing)
         else:
-            routing, kept = self._capped(routing, real)
+            routing, kept = self.capped(routing, real)
             output = self._by_tokens(flat, routing, kept)
         if self.shared is not None:
             always = self.shared(flat)
@@ -136,8 +142,8 @@ class MoE(nn.Module):
             weights = torch.where(real.unsqueeze(-1), weights, 0)
         return Routed(logits, weights, chosen)
 
-    def _capped(self, routing: Routed, real: Tensor | None) -> tuple[Routed, Tensor | None]:
-        """The routing within the capacity, and which places are computed (None: all)."""
+    def capped(self, routing: Routed, real: Tensor | None) -> tuple[Routed, Tensor | None]:
+        """The routing of real tokens (T,) within the capacity; which places are computed (None: all)."""
         if self.capacity is None and self.capacity_factor is None:
             return routing, None if real is None else real.unsqueeze(-1).expand_as(routing.indices)
         weights, kept = apply_capacity(

@@ -113,7 +113,8 @@ def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         logits: raw logits (T, experts), or (…, experts).
-        mask: of their shape without the last dimension, True (or 1) for a real token.
+        mask: of their shape without the last dimension, or, for (T, experts), in the tokens' own shape; True
+            (or 1) for a real token.
 
     Returns:
         A number; 0 where there is no real token.
@@ -122,15 +123,25 @@ def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> round(z_loss(torch.zeros(3, 8)).item(), 3)  # (log 8)²
         4.324
     """
+    _check_logits("z_loss", logits)
     squares = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1).square()
-    real = real_tokens("z_loss", mask, squares.shape)
+    if squares.dim() == 1:
+        real = real_of("z_loss", mask, len(squares))
+    else:
+        real = real_tokens("z_loss", mask, squares.shape)
     squares = squares.reshape(-1)
     if real is None:
         return squares.sum() / max(len(squares), 1)
     return torch.where(real, squares, 0).sum() / real.sum().clamp_min(1)
 
 
+def _check_logits(name: str, logits: Tensor) -> None:
+    if not isinstance(logits, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: logits must be the tensor of one router, got {type(logits).__name__}")
+
+
 def _check_pair(name: str, logits: Tensor, indices: Tensor) -> None:
+    _check_logits(name, logits)
     if logits.dim() != 2:
         raise ValueError(f"{name}: logits must have the shape (tokens, experts), got {tuple(logits.shape)}")
     if indices.dim() != 2 or len(indices) != len(logits):

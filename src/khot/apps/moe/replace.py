@@ -45,8 +45,9 @@ def replace_router(
     A router is a module named ``gate`` or ``router`` beside ``experts``, whose forward gives ``(logits,
     weights, indices)``: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, gpt-oss and their
     relatives. How it computes is found by trying; see :mod:`khot.apps.moe._gate_recipe`. With
-    ``routing="topk"`` and nothing else the model computes what it did, bit for bit, but that ties go by
-    index, and that a correction bias can be trained by :func:`balance_experts`.
+    ``routing="topk"`` and nothing else routers choose and weigh as they did, bit for bit, but that ties go by
+    index, that the best expert comes first (DeepSeek has no order: a sum over experts may differ in its last
+    bit), and that a correction bias can be trained by :func:`balance_experts`.
 
     Called again it starts from the model's own routers, not from the last replacement.
 
@@ -74,6 +75,7 @@ def replace_router(
     chosen = chosen_estimator(name, routing, estimator, design)
     made: list[tuple[nn.Module, type[nn.Module], Recipe, Rule]] = []
     for gate in gates.values():
+        _check_forward(name, gate)
         base = _own_class(gate)
         recipe = _recipe(gate, name)
         rule = Rule(
@@ -112,14 +114,14 @@ def replace_router(
 
 def restore_router(model: nn.Module) -> tuple[str, ...]:
     """Undo :func:`replace_router`; the names of the routers that were restored."""
-    restored: list[str] = []
-    for name, gate in _gates(model).items():
-        if isinstance(gate, _Routed):
-            gate.__class__ = _own_class(gate)  # pyright: ignore[reportAttributeAccessIssue]
-            for attribute in _OWN:
-                gate.__dict__.pop(attribute, None)
-            restored.append(name)
-    return tuple(restored)
+    routers = {name: gate for name, gate in _gates(model).items() if isinstance(gate, _Routed)}
+    for gate in routers.values():
+        _check_forward("restore_router", gate)
+    for gate in routers.values():
+        gate.__class__ = _own_class(gate)  # pyright: ignore[reportAttributeAccessIssue]
+        for attribute in _OWN:
+            gate.__dict__.pop(attribute, None)
+    return tuple(routers)
 
 
 class _Routed(CountsExperts):
@@ -176,6 +178,15 @@ def _routed_class(base: type[nn.Module]) -> type[nn.Module]:
 def _rebuilt(base: type[nn.Module]) -> nn.Module:
     made = _routed_class(base)
     return made.__new__(made)
+
+
+def _check_forward(name: str, gate: nn.Module) -> None:
+    """A forward that hangs on the gate itself hides that of any class."""
+    if "forward" in vars(gate):
+        raise TypeError(
+            f"{name}: {type(gate).__name__} has a forward of its own, as hooks of accelerate set it; "
+            "call this before they are added, or after they are removed"
+        )
 
 
 def _own_class(gate: nn.Module) -> type[nn.Module]:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from khot.apps.moe._masks import KnowsPadding
 from khot.apps.moe.correction import CountsExperts
 
 __all__ = ["mask_padding", "record_routing", "replay_routing", "routers_of"]
@@ -23,9 +24,7 @@ def routers_of(model: nn.Module, caller: str) -> dict[str, CountsExperts]:
     modules = cast("Iterable[tuple[str, nn.Module]]", cast("Any", model).named_modules())
     found = {name: module for name, module in modules if isinstance(module, CountsExperts)}
     if not found:
-        raise ValueError(
-            f"{caller}: {type(model).__name__} has no TopKRouter and no replaced router; see replace_router"
-        )
+        raise ValueError(f"{caller}: {_without_routers(model)}")
     return found
 
 
@@ -87,18 +86,24 @@ def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generato
 def mask_padding(model: nn.Module, mask: Tensor) -> Generator[None]:
     """Tell every router which tokens are real, where the model passes no mask on, as transformers does not.
 
-    Padding has weight 0 then, and is not counted.
+    Padding has weight 0 then, is not counted, and takes no slot of a capacity.
 
     Args:
         model: with routers.
         mask: True (or 1) for a real token, as ``attention_mask``: (batch, length) of the tokens of this pass.
     """
-    routers = routers_of(model, "mask_padding")
-    before = {name: router.token_mask for name, router in routers.items()}
+    routers = [module for module in model.modules() if isinstance(module, KnowsPadding)]
+    if not routers:
+        raise ValueError(f"mask_padding: {_without_routers(model)}")
+    before = [router.token_mask for router in routers]
     try:
-        for router in routers.values():
+        for router in routers:
             router.token_mask = mask
         yield
     finally:
-        for name, earlier in before.items():
-            routers[name].token_mask = earlier
+        for router, earlier in zip(routers, before, strict=True):
+            router.token_mask = earlier
+
+
+def _without_routers(model: nn.Module) -> str:
+    return f"{type(model).__name__} has no TopKRouter and no replaced router; see replace_router"

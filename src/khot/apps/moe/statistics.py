@@ -11,9 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from khot.apps.moe._choice import check_range
 from khot.apps.moe._masks import real_of
-from khot.apps.moe.correction import CountsExperts
+from khot.apps.moe.correction import CountsExperts, computes_again
+from khot.apps.moe.layer import MoE
 from khot.apps.moe.replay import routers_of
+from khot.apps.moe.router import Routed
 
 __all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
 
@@ -79,9 +82,18 @@ class RoutingStatistics:
             mask: True (or 1) for a real token.
             kept: (T, k), False where a place was dropped; see :func:`apply_capacity`.
         """
+        name = type(self).__name__
+        if indices.dim() != 2:
+            raise ValueError(f"{name}: indices must have the shape (tokens, k), got {tuple(indices.shape)}")
         indices = indices.detach().cpu()
+        check_range(name, indices, self.num_experts)
+        if kept is not None and (kept.shape != indices.shape or kept.dtype != torch.bool):
+            raise ValueError(
+                f"{name}: kept must be boolean of the shape of indices, {tuple(indices.shape)}, "
+                f"got {kept.dtype} of {tuple(kept.shape)}"
+            )
         tokens, k = indices.shape
-        real = real_of("RoutingStatistics", mask, tokens)
+        real = real_of(name, mask, tokens)
         real = torch.ones(tokens, dtype=torch.bool) if real is None else real.cpu()
         chosen = indices[real]
         stays = torch.ones_like(chosen, dtype=torch.bool) if kept is None else kept.detach().cpu()[real]
@@ -143,7 +155,7 @@ class RoutingStatistics:
                     "RoutingStatistics.plot needs matplotlib: pip install matplotlib"
                 ) from error
             axes = plt.subplots()[1]
-        shares = torch.tensor([step.usage for step in self.steps]).T
+        shares = torch.tensor([step.usage for step in self.steps]).view(-1, self.num_experts).T
         axes.stackplot(range(len(self.steps)), shares.numpy())
         axes.set(xlabel="step", ylabel="share of each expert", title=self.name, ylim=(0, 1))
         return axes
@@ -157,7 +169,8 @@ def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
     """Record every call of every router in a model, in the order of its modules, while the context lasts.
 
     Routers are :class:`TopKRouter` and those of :func:`replace_router`. Padding is left out where the router
-    is told of it, by its caller or by :func:`mask_padding`.
+    is told of it, by its caller or by :func:`mask_padding`; what a :class:`MoE` drops is recorded as dropped.
+    What a backward pass computes again is not recorded again.
 
     Example:
         >>> from khot.apps.moe import Experts, MoE, TopKRouter
@@ -169,10 +182,13 @@ def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
     """
     found: dict[str, RoutingStatistics] = {}
     handles: list[Any] = []
+    layers = {id(module.router): module for module in model.modules() if isinstance(module, MoE)}
     for name, router in routers_of(model, "watch_routing").items():
         statistics = RoutingStatistics(len(router.expert_counts), name or type(router).__name__)
         found[name] = statistics
-        handles.append(router.register_forward_hook(_recorder(statistics), with_kwargs=True))
+        handles.append(
+            router.register_forward_hook(_recorder(statistics, layers.get(id(router))), with_kwargs=True)
+        )
     try:
         yield found
     finally:
@@ -180,9 +196,16 @@ def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
             handle.remove()
 
 
-def _recorder(statistics: RoutingStatistics) -> Any:
+def _recorder(statistics: RoutingStatistics, layer: MoE | None) -> Any:
+    """A hook for a router, which may stand in a layer that drops places."""
+
+    @torch.no_grad()
     def record(router: CountsExperts, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if computes_again():
+            return
         mask = kwargs.get("mask", args[1] if len(args) > 1 else None)
-        statistics.update(output[2], router.token_mask if mask is None else mask)
+        real = real_of("watch_routing", router.token_mask if mask is None else mask, len(output[2]))
+        kept = None if layer is None else layer.capped(Routed(*output), real)[1]
+        statistics.update(output[2], real, kept)
 
     return record

@@ -76,3 +76,10 @@ def test_gradients_of_what_is_kept_only():
 def test_errors(options, error, message):
     with pytest.raises(error, match=message):
         apply_capacity(torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.int64), 2, **options)
+
+
+def test_shapes_that_differ():
+    with pytest.raises(ValueError, match=r"apply_capacity: .* got \(5, 2\) and \(6, 2\)"):
+        apply_capacity(torch.ones(5, 2), torch.zeros(6, 2, dtype=torch.int64), 4, capacity=1)
+    with pytest.raises(ValueError, match="apply_capacity: weights and indices"):
+        apply_capacity(torch.ones(6), torch.zeros(6, dtype=torch.int64), 4, capacity=1)

@@ -121,3 +121,30 @@ def test_errors():
     plain = TopKRouter(6, 8, 2)
     with pytest.raises(ValueError, match="model must have a router with a correction bias, got none"):
         balance_experts(plain, torch.optim.SGD(plain.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize("how", ["assign", "to_empty"])
+def test_a_router_without_memory_counts_once_it_has_some(how):
+    source = made()
+    with torch.device("meta"):
+        router = TopKRouter(
+            source.weight.shape[1], source.num_experts, source.k, score="sigmoid", correction_bias=True
+        )
+    torch.use_deterministic_algorithms(True)  # new memory is NaN
+    try:
+        if how == "to_empty":
+            router.to_empty(device="cpu")
+        router.load_state_dict(source.state_dict(), assign=how == "assign")
+    finally:
+        torch.use_deterministic_algorithms(False)
+    router(torch.randn(5, source.weight.shape[1]))
+    assert router.expert_counts.sum().item() == 5 * source.k
+    update_correction_biases(router)
+    assert router.e_score_correction_bias.isfinite().all()
+
+
+def test_a_wrong_rate_is_refused_before_the_first_step():
+    router = made()
+    optimizer = torch.optim.SGD(router.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="balance_experts: rate must be a number of at least 0, got -1"):
+        balance_experts(router, optimizer, rate=-1)

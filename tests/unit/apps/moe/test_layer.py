@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from khot.apps.moe import ExpertChoiceRouter, Experts, MoE, TopKRouter
+from khot.apps.moe import ExpertChoiceRouter, Experts, MoE, TopKRouter, mask_padding
 
 
 def tokens(*shape, seed=1, dtype=torch.float32):
@@ -196,6 +196,8 @@ def test_no_tokens():
 def test_errors():
     with pytest.raises(ValueError, match="the router chooses among 4 experts, got 3"):
         MoE(TopKRouter(8, 4, 2), Experts(3, 8, 12))
+    with pytest.raises(ValueError, match="MoE: the router's tokens have length 8, the experts' 16"):
+        MoE(TopKRouter(8, 4, 2), Experts(4, 16, 12))
     with pytest.raises(ValueError, match="MoE: capacity must be at least 1, got 0"):
         made(capacity=0)
     with pytest.raises(ValueError, match="shared_gate needs shared"):
@@ -208,3 +210,39 @@ def test_errors():
         Experts(4, 8, 8, activation="tanh")
     with pytest.raises(ValueError, match=r"MoE: mask must have the shape of the tokens, \(5,\)"):
         made()(tokens(5, 8), torch.ones(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("options", [{"capacity": 3}, {}], ids=["capacity", "padding"])
+def test_places_that_are_not_computed_have_no_gradient(options, dtype):
+    """Whatever memory held before: new memory is NaN here."""
+    layer = made(dtype=dtype, **options)
+    x = tokens(40, 8, dtype=dtype).requires_grad_()
+    mask = torch.arange(40) % 3 > 0
+    torch.use_deterministic_algorithms(True)
+    try:
+        y, routing = layer(x, mask, return_routing=True)
+        y.float().square().sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+    unseen = (routing.weights == 0).all(-1)
+    assert 0 < unseen.sum() < 40
+    assert (x.grad[unseen] == 0).all()
+    assert (x.grad[~unseen].abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("options", [{"capacity": 3}, {"capacity_factor": 0.7}, {}])
+@pytest.mark.parametrize("drop", ["position", "probability"])
+def test_masked_padding_is_a_mask(drop, options):
+    """A mask that the routers are told of does what one that is passed does, for capacities too."""
+    x, mask = tokens(2, 10, 8), torch.arange(20).view(2, 10) % 10 > 4
+    layer = made(drop=drop, **options)
+    choice = MoE(ExpertChoiceRouter(8, 4, capacity=3), Experts(4, 8, 12))
+    for each in (layer, choice):
+        with mask_padding(each, mask):
+            y, routing = each(x, return_routing=True)
+        wanted, wanted_routing = each(x, mask, return_routing=True)
+        assert torch.equal(y, wanted)
+        assert torch.equal(routing.weights, wanted_routing.weights)
+        assert not torch.equal(y, each(x))

@@ -147,3 +147,25 @@ def test_errors():
         load_balance_loss(logits, indices, mask=mask[:5])
     with pytest.raises(ValueError, match="unknown score 'relu'"):
         load_balance_loss(logits, indices, score="relu")
+
+
+def test_both_losses_take_the_mask_of_a_batch():
+    logits, indices = torch.randn(6, 4), torch.zeros(6, 2, dtype=torch.int64)
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1]])
+    assert torch.equal(z_loss(logits, mask), z_loss(logits, mask.flatten()))
+    assert torch.equal(z_loss(logits.view(2, 3, 4), mask), z_loss(logits, mask))
+    assert torch.equal(
+        load_balance_loss(logits, indices, mask=mask), load_balance_loss(logits, indices, mask=mask.flatten())
+    )
+    with pytest.raises(ValueError, match="z_loss: mask must have the shape"):
+        z_loss(logits.view(2, 3, 4), mask.T)
+
+
+def test_logits_of_all_layers_at_once_are_refused():
+    logits, indices = torch.randn(6, 4), torch.zeros(6, 2, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"load_balance_loss: logits must be the tensor .* got tuple"):
+        load_balance_loss((logits, logits), indices)
+    with pytest.raises(TypeError, match="z_loss: logits must be the tensor of one router, got tuple"):
+        z_loss((logits, logits))
+    with pytest.raises(TypeError, match=r"load_balance_loss: indices must be integers, got torch\.float32"):
+        load_balance_loss(logits, indices.float())

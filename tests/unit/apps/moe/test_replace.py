@@ -305,3 +305,20 @@ def _two(linear):
             return x, x
 
     return Two()
+
+
+def test_a_forward_that_hangs_on_the_gate_is_refused():
+    """As accelerate sets it: a new class would change nothing, in silence."""
+    model = tiny_model("Mixtral").eval()
+    gate = next(iter(gates(model).values()))
+    gate.forward = gate.forward
+    kind = type(gate)
+    with pytest.raises(TypeError, match="replace_router: MixtralTopKRouter has a forward of its own"):
+        replace_router(model, "sigmoid_topk")
+    assert {type(each) for each in gates(model).values()} == {kind}
+    del gate.forward
+    replace_router(model, "sigmoid_topk")
+    gate.forward = gate.forward
+    with pytest.raises(TypeError, match="restore_router: RoutedMixtralTopKRouter has a forward of its own"):
+        restore_router(model)
+    assert all(type(each) is not kind for each in gates(model).values())

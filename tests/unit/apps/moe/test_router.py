@@ -364,3 +364,24 @@ def test_without_memory():
     router = TopKRouter(6, 8, 3, device="meta", correction_bias=True)
     assert router(torch.empty(5, 6, device="meta")).weights.shape == (5, 3)
     assert router.to_empty(device="cpu").expert_counts.device.type == "cpu"
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("routing", ["topk", "sigmoid_topk", "straight_through", "sparse"])
+def test_replay_of_the_own_choice_changes_nothing(routing, biased):
+    """Neither weights nor gradients, among groups too; and experts of other groups have a weight."""
+    router = made(k=2, routing=routing, correction_bias=biased, num_groups=4, kept_groups=2).eval()
+    if biased:
+        router.e_score_correction_bias.copy_(torch.linspace(-0.2, 0.2, 8))
+    x = tokens(50, 6)
+    live = router(x)
+    again = router(x, indices=live.indices)
+    assert torch.equal(again.weights, live.weights)
+    upstream = tokens(50, 2, seed=3)
+    for kind in (live, again):
+        kind.weights.backward(upstream)
+        if kind is live:
+            wanted, router.weight.grad = router.weight.grad, None
+    torch.testing.assert_close(router.weight.grad, wanted)
+    if routing != "sparse":
+        assert (router(x, indices=7 - live.indices).weights > 0).all()

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from khot.apps.moe import (
     Experts,
@@ -105,3 +106,48 @@ def test_errors():
         pass
     with pytest.raises(ValueError, match="num_experts must be a positive integer, got 0"):
         RoutingStatistics(0)
+
+
+def test_dropped_places_are_seen_and_what_is_computed_again_is_not():
+    layer = MoE(TopKRouter(6, 4, 2), Experts(4, hidden=6, width=8), capacity=3, drop="position")
+    x = torch.randn(20, 6, requires_grad=True)
+    mask = torch.arange(20) > 4
+    with watch_routing(layer) as watched:
+        checkpoint(layer, x, mask, use_reentrant=False).sum().backward()
+    _, routing = layer(x, mask, return_routing=True)
+    (step,) = watched["router"].steps
+    assert step.tokens == 15
+    assert step.dropped == pytest.approx((routing.weights[mask] == 0).float().mean().item())
+    assert step.dropped > 0.5
+
+
+def test_no_step_has_an_empty_picture():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    assert RoutingStatistics(4).plot().get_xlabel() == "step"
+    matplotlib.pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("indices", "options", "error", "message"),
+    [
+        ([0, 1], {}, ValueError, r"RoutingStatistics: indices must have the shape \(tokens, k\), got \(2,\)"),
+        ([[4]], {}, ValueError, r"RoutingStatistics: indices must be in \[0, 3\], got 4 to 4"),
+        ([[0.5]], {}, TypeError, "RoutingStatistics: indices must be integers, got torch.float32"),
+        (
+            [[0]],
+            {"kept": torch.ones(1, 2).bool()},
+            ValueError,
+            r"kept must be boolean .* \(1, 2\)",
+        ),
+        (
+            [[0]],
+            {"kept": torch.ones(1, 1)},
+            ValueError,
+            r"kept must be boolean .* got torch\.float32",
+        ),
+    ],
+)
+def test_wrong_updates(indices, options, error, message):
+    with pytest.raises(error, match=message):
+        RoutingStatistics(4).update(torch.tensor(indices), **options)
