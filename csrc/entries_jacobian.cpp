@@ -62,7 +62,7 @@ bool entries_jacobian(const real* x, const unsigned char* mask, const real* thre
                 const real slope = w[places[j]];
                 product[j] = slope == 0 ? real(0) : (slope * scale) * (g[j] - mean);
             }
-            for (int64_t i = 0; i < n; ++i) w[i] = (w[i] * scale) * -mean;
+            for (int64_t i = 0; i < n; ++i) w[i] = w[i] == 0 ? real(0) : (w[i] * scale) * -mean;  // 0 · inf is NaN
             for (int64_t j = 0; j < k; ++j) w[places[j]] = product[j];
         }
     });

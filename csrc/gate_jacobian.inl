@@ -22,6 +22,9 @@ KHOT_INLINE real still(GateKind gate) { return gate == GateKind::normal ? real(1
 // Above this weight the digits of 1 − y are too few.
 static const real HIGH = real(0.9375);
 
+// To the largest number of all, a number below this adds nothing.
+static const real SMALL = KHOT_SINGLE ? real(1e30) : real(1e290);
+
 // Where the slopes of a row come from: from its state, from low weights alone, or from out, where they were kept.
 enum class Slopes { state, low, kept };
 
@@ -178,6 +181,8 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
         for (int r = 0; r < count; ++r) {
             const Piece<real> row = all[first + r];
             real* out = all.out + (first + r) * n;
+            // Beside a small mean no finite g overflows; else an entry with w = 0 must be seen as one.
+            if (from[r] == Slopes::low && !(mean[r] < SMALL && mean[r] > -SMALL)) from[r] = Slopes::state;
             switch (from[r]) {
                 case Slopes::low: write(gate, Slopes::low, row, mean[r], out, 0, n); break;
                 case Slopes::kept: write(gate, Slopes::kept, row, mean[r], out, 0, n); break;

@@ -143,13 +143,14 @@ static void first_step(SearchGroup<real>& group) {
         const real v4 = -2 * f / (middle4 + real(__builtin_sqrt(square4)));
         const bool spread = determinant > real(1e-3) * d3;  // else the weights are nearly alike, and fewer terms do
         const real v = spread ? v4 : v3, change = spread ? v4 - v3 : 4 * (v3 - v2);
-        const bool usable = v > real(-0.98) && v < real(50);  // NaN is not
+        // A root v in this range makes f no larger; of a larger one the squares above may overflow, and v be anything.
+        const bool usable = v > real(-0.98) && v < real(50) && f > -50 && f < 50;  // NaN is not
         // Where that leads nowhere, Halley's step, with exp(s) ≈ (1 + s/16)^16.
         const real halley = 2 * f / (2 - f * (1 - 2 * d2)), root = 1 + halley * real(1.0 / 16);
         const real root2 = root * root, root4 = root2 * root2, root8 = root4 * root4;
         const bool near = halley > -4 && halley < 4;
         group.t[r] = usable ? 1 / (1 + v) : (near ? root8 * root8 : real(1));
         group.size[r] = usable || near ? real(1) : real(8);
-        group.certain[r] = v > real(-0.5) && v < real(0.5) && change < close && change > -close ? 1 : 0;
+        group.certain[r] = usable && v > real(-0.5) && v < real(0.5) && change < close && change > -close ? 1 : 0;
     }
 }

@@ -163,7 +163,7 @@ static void write_rows(real* u, real* residual, int64_t n, int count, const Sear
 static void halley_step(SearchGroup<real>& group) {
     for (int r = 0; r < GROUP; r += LANES) {
         const vec f = load(group.excess + r), slope = load(group.slope + r), bend = load(group.bend + r);
-        const vec step = 2 * f * slope / (2 * slope * slope - f * bend);
+        const vec newton = f / slope, step = 2 * newton / (2 - newton * (bend / slope));  // squares might be subnormal
         const vec size = step < 0 ? -step : step;
         const ivec usable = size < all(4);  // NaN is not
         const vec t = load(group.t + r);

@@ -14,7 +14,9 @@ def is_plain(*tensors: Tensor) -> bool:
     """Whether each tensor is ordinary CPU memory, and nobody needs to see torch operations happen.
 
     It is not under compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
-    wrappers, forward-mode duals, for subclasses, and for tensors without elements.
+    wrappers, forward-mode duals, for subclasses, and for tensors without elements. Nor is one with a
+    gradient, such as a parameter in a closure, inside of ``torch.func``, where the functions of autograd
+    around the kernels cannot be called.
     """
     if (
         torch.compiler.is_compiling()  # first: nothing after it can be traced
@@ -33,6 +35,8 @@ def is_plain(*tensors: Tensor) -> bool:
             if tensor.data_ptr() == 0:
                 return False
         except RuntimeError:
+            return False
+        if tensor.requires_grad and inside_a_transform():
             return False
         # Outside of dual_level() no tensor is a dual, and asking for the level is 20 times cheaper.
         if _dual_level() >= 0 and _is_dual(tensor):

@@ -68,3 +68,15 @@ def test_an_infinite_gradient_at_a_missing_place():
     grad = torch.tensor([[1.0, 2.0, torch.inf]])
     found = cpu.entries_jacobian(x, thresholds, indices, grad, 1.0, mask)
     assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_infinite_gradient_does_not_reach_what_cannot_move(dtype):
+    """As the dense product has it: 0 where the weight is settled, whatever the mean."""
+    x = torch.tensor([[3.0, 2.0, 1.0, -torch.inf, 0.5]], dtype=dtype)
+    mask = torch.tensor([[True, True, True, True, False]])
+    (indices, _, _), thresholds = cpu.entries_with_thresholds(x, 2, 1.0, mask, False)
+    grad = torch.tensor([[torch.inf, 1.0]], dtype=dtype)
+    found = cpu.entries_jacobian(x, thresholds, indices, grad, 1.0, mask)
+    assert not found[0, 3:].any()
+    assert not found[0, :3].isfinite().any()

@@ -99,6 +99,19 @@ def test_gradients_of_settled_weights_are_zero_whatever_comes_back(n, dtype, bad
     assert out[2].isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [4, 40, 300])
+def test_a_weight_of_zero_is_still_though_its_gradient_overflows_beside_the_mean(n, dtype):
+    x = gaussian((2, n), dtype) / 8
+    x[:, 0] = -1e6
+    largest = torch.finfo(dtype).max
+    grad = torch.full_like(x, -0.9 * largest)
+    grad[:, 0] = 0.9 * largest
+    _, out = product(x, 1, 1.0, grad)
+    assert not out[:, 0].any()
+    assert out.isfinite().all()
+
+
 def test_nan_stays_in_its_row():
     x = gaussian((3, 40), torch.float32)
     x[1, 7] = math.nan

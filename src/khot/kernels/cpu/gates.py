@@ -143,7 +143,7 @@ def sigmoid_with_thresholds(
     weights no score can move.
 
     Args:
-        x: scores, float32 or float64, shape (..., n), with at least one element.
+        x: scores, float32 or float64, shape (..., n).
         k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
@@ -171,7 +171,7 @@ def sigmoid_with_thresholds(
         y.data_ptr(),
         0,
         thresholds.data_ptr(),
-        x.numel() // n,
+        x.numel() // n if n else 0,
         n,
         torch.get_num_threads(),
     )

@@ -67,6 +67,20 @@ def test_rows_of_any_scale(k, scale):
         assert_accurate(khot.sigmoid_topk(x, k), logits(x.numpy(), float(np.float32(k))))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 40])
+def test_rows_so_wide_that_no_score_is_near_a_guess(n, dtype):
+    """Where every slope is tiny a weight may be missing altogether, whatever the size of the steps says."""
+    for seed, spread in enumerate((10.0, 30.0, 100.0, 200.0, 300.0, 500.0, 1000.0)):
+        x = scores(60 * n, spread=spread, seed=seed).to(dtype).reshape(60, n)
+        for k in {1, n // 2, n - 1, n - 0.75, 0.04}:
+            y = khot.sigmoid_topk(x, k)
+            assert (y.sum(-1) - k).abs().max() <= 4 * n * torch.finfo(dtype).eps
+            if dtype == torch.float32:
+                for row, scored in zip(y, x.numpy(), strict=True):
+                    assert_accurate(row, logits(scored, float(np.float32(k))))
+
+
 @pytest.mark.parametrize("offset", [1e3, -1e3])
 @pytest.mark.parametrize("k", [1, 30, 250.5, 1999])
 def test_a_common_offset_costs_no_digits(k, offset):

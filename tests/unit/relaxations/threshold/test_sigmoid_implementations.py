@@ -57,3 +57,12 @@ def test_works_without_the_compiled_library(run_python):
     expected = -w[0] * w / w.sum() + torch.tensor([w[0], 0, 0])
     assert abs(y.sum() - 2) <= 1e-6
     torch.testing.assert_close(grad, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 0), (0, 5), (0, 0)])
+def test_a_compiled_graph_takes_tensors_without_elements(shape):
+    x = torch.empty(shape, requires_grad=True)
+    y = torch.compile(lambda x: khot.sigmoid_topk(x, 0), fullgraph=True, backend="aot_eager")(x)
+    assert y.shape == shape
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    assert grad.shape == shape

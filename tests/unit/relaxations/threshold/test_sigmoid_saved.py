@@ -79,3 +79,32 @@ def test_scores_that_are_not_in_order():
     same = x.detach().contiguous().requires_grad_()
     (expected,) = torch.autograd.grad(khot.sigmoid_topk(same, 5), same, direction)
     assert torch.equal(grad, expected)
+
+
+OPERATORS = {
+    "sigmoid": lambda x: khot.sigmoid_topk(x, 2),
+    "sigmoid, mask": lambda x: khot.sigmoid_topk(x, 2, mask=torch.arange(6) < 5),
+    "sigmoid, dim": lambda x: khot.sigmoid_topk(x, 2, dim=0),
+    "laplace": lambda x: khot.laplace_topk(x, 2),
+    "entries": lambda x: khot.topk_entries(x, 2).weights,
+    "rank": khot.soft_rank,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_parameter_in_a_closure_that_is_transformed(name, dtype):
+    """Scores with a gradient are not what ``torch.func`` transforms here, but the call is inside of it."""
+    operator = OPERATORS[name]
+    x = torch.nn.Parameter(torch.randn(3, 6).to(dtype))
+    factors = torch.tensor([2.0, -1.0], dtype=dtype)
+    expected = operator(x.detach())
+    scaled = torch.func.vmap(lambda factor: factor * operator(x))(factors)
+    close = {"rtol": 0, "atol": 4 * torch.finfo(dtype).eps * 6}
+    torch.testing.assert_close(scaled[0] / 2, expected, **close)
+    by_factor = torch.func.grad(lambda factor: (factor * operator(x)).sum())(factors[0])
+    torch.testing.assert_close(by_factor, expected.sum(), rtol=8 * torch.finfo(dtype).eps, atol=0)
+    direction = torch.randn_like(expected)
+    (grad,) = torch.autograd.grad(scaled[0], x, direction)
+    (same,) = torch.autograd.grad(operator(x), x, 2 * direction)
+    torch.testing.assert_close(grad, same, rtol=1e-5 if dtype.itemsize > 2 else 2e-2, atol=close["atol"])
