@@ -27,6 +27,9 @@ namespace {
 
 constexpr int ROUNDS = 100;
 
+// The entries of one vector, at most: a list is filled up to whole ones.
+constexpr int64_t PADDING = 16;
+
 // Relative steps: below the first the next is exact, but for corners of F; the second is rounding.
 template <typename real>
 constexpr double CLOSE = SINGLE<real> ? 1e-4 : 1e-8;
@@ -54,7 +57,7 @@ struct Weights {
 template <typename real>
 struct PowerTable {
     Census (*census)(const real* x, int64_t n);
-    Sides (*centre)(real* list, int64_t n, real anchor, real rate);  // z in the place of scores
+    Sides (*centre)(real* list, int64_t n, real anchor, real rate);  // z in the place of scores, and filled up
     PowerSums (*sums[5])(const real* list, int64_t n, double e, double p);
     void (*write[5])(const Weights<real>& of, const real* x, real* y, real* state, int64_t n);  // y may be x
 };
@@ -136,7 +139,7 @@ double root(const Power& power, double low, double k, const SumsAt& sums_at) {
     return e;
 }
 
-// `scratch` holds n reals. It fills row.y (and row.state) completely.
+// `scratch` holds n reals and a vector more. It fills row.y (and row.state) completely.
 template <typename real>
 void solve_row(const PowerTable<real>& kernel, const Power& power, Row<real> row, real* scratch, int threads) {
     const int64_t n = row.n;
@@ -198,7 +201,7 @@ bool power_topk(double norm, const real* x, const unsigned char* mask, const dou
     const bool share_rows = rows < threads && n >= LONG_ROW;  // between threads
     bool enough_memory = true;
     parallel_ranges(share_rows ? 1 : threads, rows, [&](int64_t begin, int64_t end) {
-        Scratch<real> scratch(n);
+        Scratch<real> scratch(n + PADDING);
         if (scratch.get() == nullptr) {
             enough_memory = false;  // every writer writes the same
             return;

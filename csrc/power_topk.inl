@@ -27,28 +27,23 @@ KHOT_INLINE vec powered(int whole, vec a, real less) {
     return exponential(logarithm(a) * less);
 }
 
+// The list is filled up to whole vectors, with entries that are 0 at any e: the passes below have no tail to treat.
 static Sides centre(real* list, int64_t n, real anchor, real rate) {
     const Scale scale = {anchor * real(0.5), rate * 2};
+    for (int64_t i = n; i % LANES != 0; ++i) list[i] = -real(__builtin_inf());
     Sides total = {};
     KHOT_BLOCKS(n) {
-        ivec below{}, above{};
+        vec counts[LANES] = {};
         for (int64_t i = begin; i < end; i += LANES) {
-            const bool full = i + LANES <= end;
-            vec z = full ? load(list + i) : load_tail(list + i, end - i, anchor);
-            z = argument(z, scale);
-            if (full) {
-                store(list + i, z);
-            } else {
-                store_tail(list + i, z, end - i);
-                z = load_tail(list + i, end - i, -2);
-            }
-            below += (z > -1) & (z < 0);
-            above += z >= 0;
+            const vec z = argument(load(list + i), scale);
+            store(list + i, z);
+            counts[0] += (vec)((z > -1) & (z < 0) & (ivec)all(1));
+            counts[1] += (vec)((z >= 0) & (ivec)all(1));
         }
-        for (int lane = 0; lane < LANES; ++lane) {
-            total.below -= below[lane];
-            total.above -= above[lane];
-        }
+        real sums[LANES];
+        sums_of_lanes(counts, 1, sums);
+        total.below += int64_t(sums[0]);
+        total.above += int64_t(sums[1]);
     }
     return total;
 }
@@ -58,19 +53,24 @@ KHOT_INLINE PowerSums sums(int whole, const real* list, int64_t n, double e, dou
     const real less = real(p - 1);
     PowerSums total = {};
     KHOT_BLOCKS(n) {
-        vec weights{}, slopes{};
-        ivec ones{};
+        vec weights{}, slopes{}, ones{};
         for (int64_t i = begin; i < end; i += LANES) {
-            const vec a = shifted(i + LANES <= end ? load(list + i) : load_tail(list + i, end - i, -4), shift);
+            const vec a = shifted(load(list + i), shift);
             const ivec above = a >= 1, inside = (a > 0) & ~above;
-            const vec slope = (vec)(inside & (ivec)powered(whole, whole == 0 ? (inside ? a : all(1)) : a, less));
+            const vec base = whole == 0 ? (inside ? a : all(1)) : a;
+            const vec slope = (vec)(inside & (ivec)powered(whole, base, less));
             slopes += slope;
-            weights += slope * a;
-            ones += above;
+            weights += slope * (vec)(inside & (ivec)a);  // outside, a may be infinite
+            ones += (vec)(above & (ivec)all(1));
         }
-        total.inside += double(sum_of_lanes(weights));
-        total.slope += double(sum_of_lanes(slopes));
-        for (int lane = 0; lane < LANES; ++lane) total.ones -= double(ones[lane]);
+        // Two at a time: LANES may be no more.
+        real sums[2][LANES];
+        vec first[LANES] = {weights, slopes}, second[LANES] = {ones};
+        sums_of_lanes(first, 1, sums[0]);
+        sums_of_lanes(second, 1, sums[1]);
+        total.inside += double(sums[0][0]);
+        total.slope += double(sums[0][1]);
+        total.ones += double(sums[1][0]);
     }
     return total;
 }
