@@ -33,8 +33,8 @@ def weights(x, k, temperature=1.0, norm=1.5, mask=None):
 def assert_true(y, x, k, temperature=1.0, norm=1.5):
     """|y − y*| ≤ 2 eps (y* + w*), and what a rounding of the argument makes of a weight that should be 0.
 
-    The argument is within (0, 1), so that its rounding is amplified by the slope w* = p y*^(1 − 1/p) alone. Weights too small for a
-    normal number may be 0.
+    The argument is within (0, 1), so that its rounding is amplified by the slope w* = p y*^(1 − 1/p) alone.
+    A weight too small for a normal number may be 0.
     """
     eps, tiny = torch.finfo(x.dtype).eps, torch.finfo(x.dtype).tiny
     n, p = x.shape[-1], 1 / (norm - 1)

@@ -186,7 +186,10 @@ class _Normal(_Symmetric):
 
 
 class Sparse(Gate):
-    """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight."""
+    """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight.
+
+    A rounding of a is 1/(q − 1) times as large in the weight: as q → 1 these lose digits.
+    """
 
     kernel = "sparse"
     convergence = 2
