@@ -7,7 +7,8 @@ q = 2 is the Euclidean projection of x/τ; with k = 1 it is sparsemax. As q → 
 
 A member of the threshold family (``_family.py``) with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere:
 where all weights are 0 or 1 there is no gradient. Cost: a few passes over the row and a selection (for q = 2
-only if it is long) in the compiled kernels, no sort. References: Sander et al. (2023); Martins & Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
+only if it is long) in the compiled kernels, no sort. References: Sander et al. (2023);
+Martins & Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
 """
 
 from __future__ import annotations
