@@ -49,6 +49,16 @@ public:
         return value;
     }
 
+    // low < value <= high.
+    double number_between(const char* name, double low, double high) {
+        const double value = number();
+        if (ok_ && !(value > low && value <= high)) {
+            PyErr_Format(PyExc_ValueError, "%s: %s must be above %d and at most %d", function_, name, int(low), int(high));
+            ok_ = false;
+        }
+        return value;
+    }
+
     int64_t integer(const char* name, int64_t low, int64_t high) {
         if (!ok_) return 0;
         const long long value = PyLong_AsLongLong(values_[next_++]);

@@ -12,8 +12,9 @@ namespace {
 
 template <typename real>
 PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 11);
-    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 4));
+    Arguments arguments(name, values, count, 12);
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 5));
+    const double norm = arguments.number_between("norm", 1, 2);
     const real* state = arguments.address<const real>();
     const real* x = arguments.address<const real>();
     const real* threshold = arguments.address<const real>();
@@ -36,8 +37,8 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     arguments.check_address("threshold", threshold, by_threshold && rows > 0);
     if (!arguments.ok()) return nullptr;
     Py_BEGIN_ALLOW_THREADS
-    khot::gate_jacobian(gate, state, x, by_threshold ? threshold : nullptr, grad, temperature, temperature_stride, out, mean,
-                        rows, n, threads);
+    khot::gate_jacobian(gate, norm, state, x, by_threshold ? threshold : nullptr, grad, temperature, temperature_stride, out,
+                        mean, rows, n, threads);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
@@ -103,6 +104,21 @@ PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t coun
 template <typename real>
 PyObject* normal_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
     return gated_topk<real>(khot::normal_topk<real>, name, values, count);
+}
+
+// The norm comes first, then what all others take.
+template <typename real>
+PyObject* power_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 10);
+    const double norm = arguments.number_between("norm", 1, 2);
+    if (!arguments.ok()) return nullptr;
+    return gated_topk<real>(name, values + 1, count - 1, false,
+                            [&](const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                                const real* temperature, int64_t temperature_stride, real* y, real* state, real*,
+                                int64_t rows, int64_t n, int threads) {
+                                return khot::power_topk(norm, x, mask, k, k_stride, temperature, temperature_stride, y,
+                                                        state, rows, n, threads);
+                            });
 }
 
 // The kernels of half_rows.cpp.

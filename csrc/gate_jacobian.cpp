@@ -5,7 +5,7 @@
 // The Jacobian is symmetric, so this serves backward and forward mode alike. w is a function of a saved state. For
 // the logistic and the Laplace gate that is the residual r, the signed distance of y to the nearer of 0 and 1,
 // because |r|(1 − |r|) and |r| keep their digits where 1 − y has lost them all; for the sparse gate it is y, and for the normal
-// gate its argument.
+// gate its argument. `power` is the sparse gate of a norm q < 2, with w = y^(2−q)/(q − 1) where 0 < y < 1.
 //
 // `logistic_weight` is the logistic gate without a residual: w = y − y² up to y = 15/16, and above that, for the few
 // entries where this has lost digits, w = ut/(u + t)² from the score and the threshold of the row: see sigmoid_topk.cpp.
@@ -32,7 +32,8 @@ constexpr int GROUP = 16;
 template <typename real>
 struct Piece {
     const real *state, *grad;
-    real scale;  // 1/τ
+    real scale;     // 1/τ, and the constant factor of w
+    real exponent;  // 2 − q: see `power`
     const real* x;
     real anchor, t, rate;
 };
@@ -44,12 +45,13 @@ struct JacobianRows {
     int64_t temperature_stride;
     real *out, *mean;
     int64_t n;
+    double norm;                // 2 but for `power`
     const real *x, *threshold;  // null but for `logistic_weight`
 
     // t is 0 in a row that needed no root: no score can move its weights.
     Piece<real> operator[](int64_t r) const {
         const real tau = temperature[r * temperature_stride];
-        Piece<real> row = {state + r * n, grad + r * n, 1 / tau, nullptr, 0, 1, 0};
+        Piece<real> row = {state + r * n, grad + r * n, real(1 / (norm - 1)) / tau, real(2 - norm), nullptr, 0, 1, 0};
         if (threshold != nullptr) {
             row.x = x + r * n;
             row.anchor = threshold[2 * r];
@@ -80,7 +82,7 @@ struct GateJacobianTable {
 
 template <typename real>
 struct GateJacobianTables {
-    GateJacobianTable<real> of[5];  // by GateKind
+    GateJacobianTable<real> of[6];  // by GateKind
 };
 
 }  // namespace
@@ -117,11 +119,11 @@ real long_row(const GateJacobianTable<real>& kernel, const Piece<real>& row, rea
 }  // namespace
 
 template <typename real>
-void gate_jacobian(GateKind gate, const real* state, const real* x, const real* threshold, const real* grad,
-                   const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
-                   int threads) {
+void gate_jacobian(GateKind gate, double norm, const real* state, const real* x, const real* threshold,
+                   const real* grad, const real* temperature, int64_t temperature_stride, real* out, real* mean,
+                   int64_t rows, int64_t n, int threads) {
     const GateJacobianTable<real>& kernel = tables(real()).of[int(gate)];
-    const JacobianRows<real> all = {state, grad, temperature, temperature_stride, out, mean, n, x, threshold};
+    const JacobianRows<real> all = {state, grad, temperature, temperature_stride, out, mean, n, norm, x, threshold};
     threads = useful_threads(rows * n, threads);
     if (rows < threads && n >= LONG_ROW) {
         for (int64_t row = 0; row < rows; ++row) {
@@ -133,9 +135,9 @@ void gate_jacobian(GateKind gate, const real* state, const real* x, const real* 
     parallel_ranges(threads, rows, [&](int64_t begin, int64_t end) { kernel.rows(all, begin, end); });
 }
 
-template void gate_jacobian(GateKind, const float*, const float*, const float*, const float*, const float*, int64_t, float*,
-                            float*, int64_t, int64_t, int);
-template void gate_jacobian(GateKind, const double*, const double*, const double*, const double*, const double*, int64_t,
-                            double*, double*, int64_t, int64_t, int);
+template void gate_jacobian(GateKind, double, const float*, const float*, const float*, const float*, const float*, int64_t,
+                            float*, float*, int64_t, int64_t, int);
+template void gate_jacobian(GateKind, double, const double*, const double*, const double*, const double*, const double*,
+                            int64_t, double*, double*, int64_t, int64_t, int);
 
 }  // namespace khot

@@ -1,6 +1,7 @@
 // Body of gate_jacobian.cpp, compiled for each instruction set and type: see dispatch.h.
 
 #include "vector.inl"
+#include "powers.inl"
 
 KHOT_INLINE bool any(ivec mask) {
 #if KHOT_BODY_AVX512
@@ -28,11 +29,17 @@ static const real SMALL = KHOT_SINGLE ? real(1e30) : real(1e290);
 // Where the slopes of a row come from: from its state, from low weights alone, or from out, where they were kept.
 enum class Slopes { state, low, kept };
 
-// w of `count` entries from i on, at most LANES.
+// w of `count` entries from i on, at most LANES, but for the factor that is in the scale.
 KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64_t count) {
     const bool whole = count >= LANES;
     const vec state = whole ? load(piece.state + i) : load_tail(piece.state + i, count, still(gate));
     if (gate == GateKind::sparse) return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
+    if (gate == GateKind::power) {
+        const ivec inside = (state > 0) & (state < 1);
+        const vec y = inside ? state : all(1);
+        const bool half = piece.exponent == real(0.5);
+        return (vec)(inside & (ivec)(half ? square_root(y) : exponential(logarithm(y) * piece.exponent)));
+    }
     if (gate == GateKind::laplace) return state < 0 ? -state : state;
     if (gate == GateKind::logistic) {
         const vec distance = state < 0 ? -state : state;
@@ -150,6 +157,7 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
     const int64_t n = all.n, fitting = GROUP_ELEMENTS / (n + 1);
     const int64_t size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
     const bool by_weight = gate == GateKind::logistic_weight && n <= BLOCK;
+    const bool keeps = by_weight || (gate == GateKind::power && n <= BLOCK);  // slopes that are dear
     for (int64_t first = begin; first < end; first += size) {
         const int count = int(end - first < size ? end - first : size);
         real mean[GROUP];
@@ -162,9 +170,9 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
             LaneSums s;
             if (by_weight && low_sums(row, n, &s)) {
                 from[r] = Slopes::low;
-            } else {  // slopes that take exponentials are kept, while they are near
-                s = sums_of(gate, row, 0, n, by_weight ? all.out + (first + r) * n : nullptr);
-                if (by_weight) from[r] = Slopes::kept;
+            } else {
+                s = sums_of(gate, row, 0, n, keeps ? all.out + (first + r) * n : nullptr);
+                if (keeps) from[r] = Slopes::kept;
             }
             lanes[0][r] = s.w;
             lanes[1][r] = s.wg;
@@ -209,6 +217,7 @@ KHOT_GATE(laplace)
 KHOT_GATE(sparse)
 KHOT_GATE(normal)
 KHOT_GATE(logistic_weight)
+KHOT_GATE(power)
 #undef KHOT_GATE
 
 static const GateJacobianTables<real> gate_jacobian_tables = {{
@@ -217,4 +226,5 @@ static const GateJacobianTables<real> gate_jacobian_tables = {{
     {sparse_rows, sparse_sums, sparse_write},
     {normal_rows, normal_sums, normal_write},
     {logistic_weight_rows, logistic_weight_sums, logistic_weight_write},
+    {power_rows, power_sums, power_write},
 }};

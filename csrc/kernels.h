@@ -6,12 +6,12 @@
 namespace khot {
 
 // The gates of the threshold family that have kernels; the numbers are those of khot.kernels.cpu.
-enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3, logistic_weight = 4 };
+enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3, logistic_weight = 4, power = 5 };
 
-// See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for the last gate alone, and
-// mean may be null.
+// See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for `logistic_weight` alone, norm
+// is that of power_topk(), for `power`, and 2 for all others; mean may be null.
 template <typename real>
-void gate_jacobian(GateKind gate, const real* state, const real* x, const real* threshold, const real* grad,
+void gate_jacobian(GateKind gate, double norm, const real* state, const real* x, const real* threshold, const real* grad,
                    const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
                    int threads);
 
@@ -37,6 +37,12 @@ bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int6
 template <typename real>
 bool normal_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
+
+// The sparse gate of a norm between 1 and 2, both excluded: see power_topk.cpp.
+template <typename real>
+bool power_topk(double norm, const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n,
+                int threads);
 
 // See half_rows.cpp. Types of 16 bits, as uint16_t; threshold may be null in the first. False when there was not enough
 // memory.

@@ -22,6 +22,7 @@ struct SelectTable {
     real (*kth)(const real* x, int64_t n, int64_t k, real* scratch, int64_t* above);
     real (*kth_and_next)(const real* x, int64_t n, int64_t k, real* scratch, real* next);
     int64_t (*count_above)(const real* x, int64_t n, real v);
+    int64_t (*collect_between)(const real* x, int64_t n, real low, real high, real* out, int64_t* from_high);
 };
 
 // The integer of the same size.
@@ -134,6 +135,11 @@ int64_t count_above(const real* x, int64_t n, real v) {
     return table(real()).count_above(x, n, v);
 }
 
+template <typename real>
+int64_t values_between(const real* x, int64_t n, real low, real high, real* out, int64_t* from_high) {
+    return table(real()).collect_between(x, n, low, high, out, from_high);
+}
+
 template float kth_largest(const float*, int64_t, int64_t, float*);
 template double kth_largest(const double*, int64_t, int64_t, double*);
 template float kth_largest(const float*, int64_t, int64_t, float*, int64_t*);
@@ -142,5 +148,7 @@ template float kth_and_next_largest(const float*, int64_t, int64_t, float*, floa
 template double kth_and_next_largest(const double*, int64_t, int64_t, double*, double*);
 template int64_t count_above(const float*, int64_t, float);
 template int64_t count_above(const double*, int64_t, double);
+template int64_t values_between(const float*, int64_t, float, float, float*, int64_t*);
+template int64_t values_between(const double*, int64_t, double, double, double*, int64_t*);
 
 }  // namespace khot

@@ -25,4 +25,9 @@ real kth_and_next_largest(const real* x, int64_t n, int64_t k, real* scratch, re
 template <typename real>
 int64_t count_above(const real* x, int64_t n, real v);
 
+// The values with low < x < high, in order, into out, which has room for n; returns how many. *from_high is how many are
+// ≥ high.
+template <typename real>
+int64_t values_between(const real* x, int64_t n, real low, real high, real* out, int64_t* from_high);
+
 }  // namespace khot

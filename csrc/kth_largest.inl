@@ -250,4 +250,4 @@ static real kth_and_next(const real* x, int64_t n, int64_t k, real* scratch, rea
     return value;
 }
 
-static const SelectTable<real> select_table = {kth, kth_and_next, count_above};
+static const SelectTable<real> select_table = {kth, kth_and_next, count_above, collect_between};

@@ -16,7 +16,7 @@ namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 9;
+constexpr int ABI = 10;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
@@ -61,6 +61,7 @@ PyMethodDef methods[] = {
     KHOT_BOTH(laplace_topk),
     KHOT_BOTH(sparse_topk),
     KHOT_BOTH(normal_topk),
+    KHOT_BOTH(power_topk),
     KHOT_BOTH(hard_topk),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(entries_jacobian),

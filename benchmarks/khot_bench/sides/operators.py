@@ -8,7 +8,7 @@ import khot
 from khot.compare.cost.side import Side
 from khot.kernels import sorting
 
-__all__ = ["argsort", "hard_topk", "kth_best", "odd_even_topk", "soft_rank"]
+__all__ = ["argsort", "hard_topk", "kth_best", "odd_even_topk", "soft_rank", "sparse_of_norm"]
 
 
 def odd_even_topk() -> Side:
@@ -19,6 +19,15 @@ def odd_even_topk() -> Side:
 
     note = "odd-even, Cauchy"
     return Side("khot.network_topk odd-even", "khot", khot.__version__, call, "khot", note=note)
+
+
+def sparse_of_norm(norm: str) -> Side:
+    """`khot.sparse_topk` of another norm than 2."""
+
+    def call(x: Tensor, k: int) -> Tensor:
+        return khot.sparse_topk(x, k, norm=float(norm))
+
+    return Side(f"khot.sparse_topk norm {norm}", "khot", khot.__version__, call, "khot", note=f"norm={norm}")
 
 
 def soft_rank() -> Side:

@@ -14,8 +14,9 @@ SUITE = Suite(
     name="threshold",
     title="the threshold family: running time as a multiple of torch.softmax",
     baseline="khot_bench.sides.baselines:softmax",
-    sides=tuple(
-        f"khot.compare.cost.side:relaxation:{name}" for name in ("sigmoid", "laplace", "sparse", "normal")
+    sides=(
+        *(f"khot.compare.cost.side:relaxation:{name}" for name in ("sigmoid", "laplace", "sparse", "normal")),
+        "khot_bench.sides.operators:sparse_of_norm:1.5",
     ),
     peers=tuple(all_peers()[name] for name in _PEERS),
     cases=(

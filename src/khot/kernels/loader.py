@@ -24,7 +24,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 9
+ABI = 10
 
 
 class Native(Protocol):
@@ -43,6 +43,8 @@ class Native(Protocol):
     sparse_topk_f64: Callable[..., None]
     normal_topk_f32: Callable[..., None]
     normal_topk_f64: Callable[..., None]
+    power_topk_f32: Callable[..., None]
+    power_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
     topk_entries_f32: Callable[..., None]

@@ -116,15 +116,16 @@ def _empty(result: Result, x: Tensor, places: int) -> Tensor:
 
 
 def _gated(
-    gate: Any, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None
+    gate: Any, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None, norm: float
 ) -> tuple[Tensor, Tensor]:
-    y, state = cpu.gated_topk(gate, x, k, temperature, mask, state=True)
+    y, state = cpu.gated_topk(gate, x, k, temperature, mask, norm=norm, state=True)
     assert state is not None
     return y, state
 
 
 gated_topk = _operation(
-    "gated_topk(str gate, Tensor x, Tensor k, Tensor temperature, Tensor? mask) -> (Tensor, Tensor)",
+    "gated_topk(str gate, Tensor x, Tensor k, Tensor temperature, Tensor? mask, float norm)"
+    " -> (Tensor, Tensor)",
     _gated,
     rows=[1, 2, 3, 4],
     results=["like", "like"],
@@ -148,7 +149,7 @@ sigmoid_jacobian = _operation(
 """Its Jacobian times a vector, from these."""
 
 gate_jacobian = _operation(
-    "gate_jacobian(Tensor state, Tensor grad, Tensor temperature, str gate) -> (Tensor, Tensor)",
+    "gate_jacobian(Tensor state, Tensor grad, Tensor temperature, str gate, float norm) -> (Tensor, Tensor)",
     cpu.gate_jacobian,
     rows=[0, 1, 2],
     results=["like", "row"],

@@ -272,7 +272,10 @@ def test_wrong_inputs_are_named(change, error, message):
         ({"rows": 2**40, "n": 2**40}, OverflowError, "overflows"),
         ({"rows": 2**62, "n": 1}, OverflowError, "overflows"),
         ({"n": 2**70}, OverflowError, "too (large|big)"),
-        ({"gate": 5}, ValueError, "gate must be from 0 to 4"),
+        ({"gate": 6}, ValueError, "gate must be from 0 to 5"),
+        ({"norm": 1.0}, ValueError, "norm must be above 1 and at most 2"),
+        ({"norm": 2.5}, ValueError, "norm must be above 1 and at most 2"),
+        ({"norm": "2"}, TypeError, "real number"),
         ({"state": 0}, ValueError, "state must not be a null address"),
         ({"grad": 0}, ValueError, "grad must not be a null address"),
         ({"out": 0}, ValueError, "out must not be a null address"),
@@ -294,8 +297,31 @@ def test_module_checks_what_it_can(library, name, change, error, message):
             strict=True,
         )
     )
-    order = ["gate", "state", "x", "threshold", "grad", "temperature", "out", "mean", "rows", "n", "threads"]
-    arguments = {"gate": 0, "x": 0, "threshold": 0, **pointers, "rows": 1, "n": 3, "threads": 1, **change}
+    order = [
+        "gate",
+        "norm",
+        "state",
+        "x",
+        "threshold",
+        "grad",
+        "temperature",
+        "out",
+        "mean",
+        "rows",
+        "n",
+        "threads",
+    ]
+    arguments = {
+        "gate": 0,
+        "norm": 2.0,
+        "x": 0,
+        "threshold": 0,
+        **pointers,
+        "rows": 1,
+        "n": 3,
+        "threads": 1,
+        **change,
+    }
     kernel = getattr(library, name)
     if error is None:
         assert kernel(*(arguments[key] for key in order)) is None
@@ -305,5 +331,5 @@ def test_module_checks_what_it_can(library, name, change, error, message):
 
 
 def test_module_counts_its_arguments(library):
-    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 11 arguments, got 2"):
+    with pytest.raises(TypeError, match="gate_jacobian_f32 takes 12 arguments, got 2"):
         library.gate_jacobian_f32(0, 0)

@@ -17,6 +17,7 @@ GateKind = Literal["logistic", "laplace", "sparse", "normal"]
 # As in csrc/kernels.h.
 _GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}
 _LOGISTIC_BY_WEIGHT = 4
+_POWER = 5  # the sparse gate of another norm than 2
 
 
 def gated_topk(
@@ -26,6 +27,7 @@ def gated_topk(
     temperature: float | Tensor,
     mask: Tensor | None = None,
     *,
+    norm: float = 2.0,
     state: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     r"""The weights :math:`y_i = F((x_i + c)/\tau)` with sum k, of each row.
@@ -36,6 +38,7 @@ def gated_topk(
         k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
         temperature: τ, likewise.
         mask: boolean, broadcastable to x; False excludes.
+        norm: q of the sparse gate, in (1, 2]; 2 for all others.
         state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
             0 and 1; for the sparse gate the weights again; for the normal gate its argument. Where no score
             can move the weight it is one without slope.
@@ -54,9 +57,10 @@ def gated_topk(
         mask = mask.expand(shape).contiguous()
     y = torch.empty_like(x)  # contiguous like its model, and half the price of empty(shape)
     saved = torch.empty_like(x) if state else None
-    kernel = _gated_kernel(library, gate, dtype == torch.float32)
+    kernel = _gated_kernel(library, gate, norm, dtype == torch.float32)
     n = shape[-1]
     kernel(
+        *((norm,) if norm != 2 else ()),
         x.data_ptr(),
         0 if mask is None else mask.data_ptr(),
         number_or_address(k),
@@ -71,25 +75,27 @@ def gated_topk(
     return y, saved
 
 
-def _gated_kernel(library: Native, gate: GateKind, single: bool) -> Callable[..., None]:
+def _gated_kernel(library: Native, gate: GateKind, norm: float, single: bool) -> Callable[..., None]:
     if gate == "logistic":
         return library.sigmoid_topk_f32 if single else library.sigmoid_topk_f64
     if gate == "laplace":
         return library.laplace_topk_f32 if single else library.laplace_topk_f64
     if gate == "normal":
         return library.normal_topk_f32 if single else library.normal_topk_f64
+    if norm != 2:
+        return library.power_topk_f32 if single else library.power_topk_f64
     return library.sparse_topk_f32 if single else library.sparse_topk_f64
 
 
 def gate_jacobian(
-    state: Tensor, grad: Tensor, temperature: float | Tensor, gate: GateKind = "logistic"
+    state: Tensor, grad: Tensor, temperature: float | Tensor, gate: GateKind = "logistic", norm: float = 2.0
 ) -> tuple[Tensor, Tensor]:
     r"""The Jacobian of a gated top-k times a vector, and the weighted mean in it.
 
     .. math:: \text{out}_i = \frac{w_i}{\tau} (g_i - m), \qquad m = \frac{\sum_j w_j g_j}{\sum_j w_j}
 
-    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, for the sparse gate 1
-    where 0 < r < 1 and 0 elsewhere, and for the normal gate φ(r).
+    with w = \|r\|(1 − \|r\|) for the logistic gate, \|r\| for the Laplace gate, for the sparse gate
+    r^(2−q)/(q − 1) where 0 < r < 1 and 0 elsewhere, and for the normal gate φ(r).
 
     An entry with w = 0 takes no part in m and gets exactly 0, even where g is not finite; a row with no
     weight at all has m = 0.
@@ -99,6 +105,7 @@ def gate_jacobian(
         grad: g, of the same shape and type.
         temperature: τ, a number or broadcastable to (..., 1).
         gate: F.
+        norm: q of the sparse gate, in (1, 2]; 2 for all others.
 
     Returns:
         out of shape (..., n) and m of shape (..., 1), contiguous, without a graph.
@@ -119,7 +126,8 @@ def gate_jacobian(
     mean = state.new_empty(row_shape)
     kernel = library.gate_jacobian_f32 if dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
-        _GATES[gate],
+        _GATES[gate] if norm == 2 else _POWER,
+        norm,
         state.data_ptr(),
         0,
         0,
@@ -199,6 +207,7 @@ def sigmoid_jacobian(
     kernel = library.gate_jacobian_f32 if y.dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
         _LOGISTIC_BY_WEIGHT,
+        2.0,
         y.data_ptr(),
         x.data_ptr(),
         thresholds.data_ptr(),

@@ -93,9 +93,10 @@ def _native(
     rows = scores if last == scores.dim() - 1 else scores.movedim(last, -1)
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         if dtype == scores.dtype:
-            y = cpu.gated_topk(gate.kernel, rows, k_rows, t_rows, mask)[0]
+            y = cpu.gated_topk(gate.kernel, rows, k_rows, t_rows, mask, norm=gate.norm)[0]
         else:
-            y = cpu.gated_topk(gate.kernel, rows.to(dtype), k_rows, t_rows, mask)[0].to(scores.dtype)
+            y = cpu.gated_topk(gate.kernel, rows.to(dtype), k_rows, t_rows, mask, norm=gate.norm)[0]
+            y = y.to(scores.dtype)
         return y if rows is scores else y.movedim(-1, last)
     if gate is LOGISTIC and dtype == scores.dtype and not _learns(k_rows, t_rows):
         y = sigmoid_from_weights(rows, k_rows, t_rows, mask)

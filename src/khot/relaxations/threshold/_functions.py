@@ -68,7 +68,7 @@ def weights_gradient(
     """
     if torch.compiler.is_compiling():
         budget, t_rows = (operations.as_tensor(value, x.dtype) for value in (k, temperature))
-        state = operations.gated_topk(gate.kernel, x, budget, t_rows, mask)[1]
+        state = operations.gated_topk(gate.kernel, x, budget, t_rows, mask, gate.norm)[1]
     elif inside_a_transform():
         budget, t_rows = (t.squeeze(-1) if isinstance(t, Tensor) and t.dim() else t for t in (k, temperature))
         state = portable_gated(gate, as_rows("gradient", x, budget, t_rows, -1, mask))[1]
@@ -119,7 +119,8 @@ class _NativeGated(torch.autograd.Function):
         ctx: Any, x: Tensor, k: Tensor | float, temperature: Tensor | float, mask: Tensor | None, gate: Gate
     ) -> tuple[Tensor, Tensor]:
         assert gate.kernel is not None
-        y, state = cpu.gated_topk(gate.kernel, x.to(compute_dtype(x)), k, temperature, mask, state=True)
+        rows = x.to(compute_dtype(x))
+        y, state = cpu.gated_topk(gate.kernel, rows, k, temperature, mask, norm=gate.norm, state=True)
         assert state is not None
         ctx.set_materialize_grads(False)
         ctx.dtype, ctx.gate = x.dtype, gate
@@ -170,7 +171,7 @@ class _CompiledGated(_Gated):
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
         x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None, gate: Gate
     ) -> tuple[Tensor, Tensor]:
-        return operations.gated_topk(gate.kernel, x, k, temperature, mask)
+        return operations.gated_topk(gate.kernel, x, k, temperature, mask, gate.norm)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

@@ -36,6 +36,8 @@ class Gate(ABC):
     """F⁻¹(1). If that is finite, tails have no logarithms, and `step` tells how the solver goes on."""
     kernel: cpu.GateKind | None = None
     """The name of the compiled kernels, if there are any."""
+    norm: float = 2.0
+    """q of the sparse gate, for its kernels; the others have none."""
     still: float = 0.0
     """A state whose slope is 0: that of a weight that no score can move."""
     steepness: Callable[[Tensor], Tensor] | None = None
@@ -184,15 +186,18 @@ class _Normal(_Symmetric):
 
 
 class Sparse(Gate):
-    """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight."""
+    """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight.
 
+    A rounding of a is 1/(q − 1) times as large in the weight: as q → 1 these lose digits.
+    """
+
+    kernel = "sparse"
     convergence = 2
     reach = 1.0
     steps = (14, 18)
 
     def __init__(self, norm: float) -> None:
         self.norm = norm
-        self.kernel = "sparse" if norm == 2 else None
 
     def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         y = self.weights(a)

@@ -40,7 +40,7 @@ def backward_product(
         return None
     kernel = None if grad_state is not None or torch.is_grad_enabled() else gate.kernel
     if kernel is not None and grad_y is not None and cpu.usable(state, grad_y):
-        return cpu.gate_jacobian(state, grad_y, temperature, kernel)
+        return cpu.gate_jacobian(state, grad_y, temperature, kernel, gate.norm)
     if (
         gate.kernel is not None
         and grad_y is not None
@@ -48,7 +48,7 @@ def backward_product(
         and operations.taken(state, grad_y)
     ):
         return operations.gate_jacobian(
-            state, grad_y, operations.as_tensor(temperature, state.dtype), gate.kernel
+            state, grad_y, operations.as_tensor(temperature, state.dtype), gate.kernel, gate.norm
         )
     slope = gate.slope(state)
     moves = slope > 0

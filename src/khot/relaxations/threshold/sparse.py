@@ -6,9 +6,9 @@
 q = 2 is the Euclidean projection of x/τ; with k = 1 it is sparsemax. As q → 1 the zeros go and the ones stay.
 
 A member of the threshold family (``_family.py``) with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere:
-where all weights are 0 or 1 there is no gradient. Cost: for q = 2 a few passes over the row and, if it is
-long, a selection in the compiled kernel, no sort; for other norms torch operations. References: Sander et al.
-(2023); Martins & Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
+where all weights are 0 or 1 there is no gradient. Cost: a few passes over the row and a selection (for q = 2
+only if it is long) in the compiled kernels, no sort. References: Sander et al. (2023);
+Martins & Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
 """
 
 from __future__ import annotations
