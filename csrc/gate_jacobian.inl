@@ -22,10 +22,10 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
     if (gate == GateKind::sparse) return (vec)((state > 0) & (state < 1) & (ivec)all(real(1)));
     if (gate == GateKind::power) {
         const ivec inside = (state > 0) & (state < 1);
-        if (!any(inside)) return vec{};
         const vec y = inside ? state : all(1);
-        const bool half = piece.exponent == real(0.5);
-        return (vec)(inside & (ivec)(half ? square_root(y) : exponential(logarithm(y) * piece.exponent)));
+        if (piece.exponent == real(0.5)) return (vec)(inside & (ivec)square_root(y));
+        if (!any(inside)) return vec{};  // worth a branch, as a square root is not
+        return (vec)(inside & (ivec)exponential(logarithm(y) * piece.exponent));
     }
     if (gate == GateKind::laplace) return state < 0 ? -state : state;
     if (gate == GateKind::logistic) {
