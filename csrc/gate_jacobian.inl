@@ -1,19 +1,8 @@
 // Body of gate_jacobian.cpp, compiled for each instruction set and type: see dispatch.h.
 
 #include "vector.inl"
+#include "any.inl"
 #include "powers.inl"
-
-KHOT_INLINE bool any(ivec mask) {
-#if KHOT_BODY_AVX512
-    return (KHOT_SINGLE ? int(_mm512_movepi32_mask((__m512i)mask)) : int(_mm512_movepi64_mask((__m512i)mask))) != 0;
-#elif KHOT_BODY_AVX2
-    return _mm256_movemask_epi8((__m256i)mask) != 0;
-#else
-    bits some = 0;
-    for (int lane = 0; lane < LANES; ++lane) some |= mask[lane];
-    return some != 0;
-#endif
-}
 
 // Everything below is inlined for each gate, where its number is a constant.
 
@@ -37,8 +26,9 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
     if (gate == GateKind::power) {
         const ivec inside = (state > 0) & (state < 1);
         const vec y = inside ? state : all(1);
-        const bool half = piece.exponent == real(0.5);
-        return (vec)(inside & (ivec)(half ? square_root(y) : exponential(logarithm(y) * piece.exponent)));
+        if (piece.exponent == real(0.5)) return (vec)(inside & (ivec)square_root(y));
+        if (!any(inside)) return vec{};  // worth a branch, as a square root is not
+        return (vec)(inside & (ivec)exponential(logarithm(y) * piece.exponent));
     }
     if (gate == GateKind::laplace) return state < 0 ? -state : state;
     if (gate == GateKind::logistic) {

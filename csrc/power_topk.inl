@@ -1,6 +1,7 @@
 // Body of power_topk.cpp, compiled for each instruction set and type: see dispatch.h.
 
 #include "vector.inl"
+#include "any.inl"
 #include "blocks.inl"
 #include "powers.inl"
 
@@ -83,8 +84,11 @@ KHOT_INLINE void write(int whole, const Weights<real>& of, const real* x, real* 
         const bool full = i + LANES <= n;
         const vec a = shifted(argument(full ? load(x + i) : load_tail(x + i, n - i, of.anchor), scale), shift);
         const ivec above = a >= 1, inside = (a > 0) & ~above;
-        const vec base = inside ? a : all(1), weight = powered(whole, base, less) * base;
-        const vec rounded = (vec)((inside | above) & (ivec)(weight < 1 ? weight : all(1)));
+        vec rounded = (vec)(above & (ivec)all(1));
+        if (whole != 0 || any(inside)) {  // most vectors of a long row have none: powers that are dear are left out
+            const vec base = inside ? a : all(1), weight = powered(whole, base, less) * base;
+            rounded = inside ? (weight < 1 ? weight : all(1)) : rounded;
+        }
         if (full) {
             store(y + i, rounded);
             if (state != nullptr) store(state + i, rounded);
