@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class _LateSelection(Selection):
 
     @classmethod
     def of(cls, values: Tensor, later: Callable[[], Tensor], indices: Tensor) -> Selection:
-        late = tuple.__new__(cls, (values, None, indices))
+        late = tuple.__new__(cls, (values, None, indices))  # pyright: ignore[reportUnknownMemberType]
         late.later = functools.cache(later)
         return late
 
@@ -54,7 +54,7 @@ class _LateSelection(Selection):
         yield from (self.values, self.weights, self.indices)
 
     def __getitem__(self, place: Any) -> Any:
-        return tuple(self)[place]
+        return cast("Any", tuple(self))[place]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, tuple(self)
