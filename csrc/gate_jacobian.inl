@@ -15,6 +15,9 @@ static const real HIGH = real(0.9375);
 // To the largest number of all, a number below this adds nothing.
 static const real SMALL = KHOT_SINGLE ? real(1e30) : real(1e290);
 
+// Beyond this 1/τ every digit of the mean counts.
+static const real HUGE_SCALE = real(1e8);
+
 // Where the slopes of a row come from: from its state, from low weights alone, or from out, where they were kept.
 enum class Slopes { state, low, kept };
 
@@ -104,6 +107,40 @@ KHOT_INLINE SlopeSums sums(GateKind gate, const Piece<real>& piece, int64_t from
     return total;
 }
 
+// w of `count` entries from i on, at most LANES; `out` is where they were kept.
+KHOT_INLINE vec slopes_from(GateKind gate, Slopes from, const Piece<real>& piece, const real* out, int64_t i,
+                            int64_t count) {
+    const bool whole = count >= LANES;
+    if (from == Slopes::kept) return whole ? load(out + i) : load_tail(out + i, count, 0);
+    if (from == Slopes::state) return slopes(gate, piece, i, count);
+    const vec y = whole ? load(piece.state + i) : load_tail(piece.state + i, count, 0);
+    return y * (1 - y);
+}
+
+// The mean of a row with a huge 1/τ, by which a rounding of it would be multiplied: relative to the gradient where the
+// slope is largest, so that of tied ones it is theirs to the last bit.
+KHOT_INLINE real centred_mean(GateKind gate, Slopes from, const Piece<real>& piece, const real* out, int64_t n) {
+    double centre = 0;
+    real most = 0;
+    SlopeSums total = {};
+    for (int pass = 0; pass < 2; ++pass) {
+        for (int64_t i = 0; i < n; i += LANES) {
+            const vec w = slopes_from(gate, from, piece, out, i, n - i);
+            for (int lane = 0; lane < LANES && i + lane < n; ++lane) {
+                const double g = double(piece.grad[i + lane]);
+                if (w[lane] == 0) continue;
+                if (pass == 1) {
+                    total.add({double(w[lane]), double(w[lane]) * (g - centre)});
+                } else if (w[lane] > most) {
+                    most = w[lane];
+                    centre = g;
+                }
+            }
+        }
+    }
+    return real(centre + total.mean());
+}
+
 KHOT_INLINE void write(GateKind gate, Slopes from, const Piece<real>& piece, real mean, real* out, int64_t begin,
                        int64_t end) {
     if (gate == GateKind::logistic_weight && piece.t == 0) {
@@ -113,15 +150,7 @@ KHOT_INLINE void write(GateKind gate, Slopes from, const Piece<real>& piece, rea
     for (int64_t i = begin; i < end; i += LANES) {
         const int64_t count = end - i;
         const bool whole = count >= LANES;
-        vec w;
-        if (from == Slopes::low) {
-            const vec y = whole ? load(piece.state + i) : load_tail(piece.state + i, count, 0);
-            w = y * (1 - y);
-        } else if (from == Slopes::kept) {
-            w = whole ? load(out + i) : load_tail(out + i, count, 0);
-        } else {
-            w = slopes(gate, piece, i, count);
-        }
+        const vec w = slopes_from(gate, from, piece, out, i, count);
         const vec g = whole ? load(piece.grad + i) : load_tail(piece.grad + i, count, 0);
         const vec moved = (w * piece.scale) * (g - mean);
         const vec product = from == Slopes::low ? moved : (w == 0 ? vec{} : moved);  // 0 · inf is NaN
@@ -179,6 +208,8 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
         for (int r = 0; r < count; ++r) {
             const Piece<real> row = all[first + r];
             real* out = all.out + (first + r) * n;
+            const bool settled = gate == GateKind::logistic_weight && row.t == 0;
+            if (row.scale > HUGE_SCALE && !settled) mean[r] = centred_mean(gate, from[r], row, out, n);
             // Beside a small mean no finite g overflows; else an entry with w = 0 must be seen as one.
             if (from[r] == Slopes::low && !(mean[r] < SMALL && mean[r] > -SMALL)) from[r] = Slopes::state;
             switch (from[r]) {

@@ -21,7 +21,7 @@ SUITE = Suite(
     sides=("khot.compare.cost.side:relaxation:sigmoid",),
     peers=(),
     cases=tuple(
-        Case(name, shape, k, dtype)
+        Case(f"{name} {dtype}", shape, k, dtype)
         for dtype in ("bfloat16", "float16")
         for name, (shape, k) in _SHAPES.items()
     ),

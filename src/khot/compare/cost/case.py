@@ -46,12 +46,12 @@ def _sorted(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 SCORES: dict[str, Draw] = {
     "gaussian": _gaussian,
-    "wide": _wide,
     "uniform": _uniform,
     "cauchy": _cauchy,
     "ties": _ties,
     "equal": _equal,
     "sorted": _sorted,
+    "wide": _wide,
 }
 """How scores can be drawn: heavy tails, few distinct values and sorted rows trip other code paths."""
 
