@@ -101,6 +101,7 @@ def test_seeding_a_random_operator_leaves_the_default_generator_alone():
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_crash_is_one_cell(monkeypatch):
     few = [trap for trap in ALL_TRAPS if trap.name not in LONG]
     monkeypatch.setattr(matrix_file, "ALL_TRAPS", few)

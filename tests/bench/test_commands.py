@@ -71,6 +71,7 @@ def test_a_quick_run_prints_tables_and_writes_only_where_told(tmp_path):
     assert document.command.startswith("khot")
 
 
+@pytest.mark.full
 def test_a_partial_run_does_not_replace_the_results(tmp_path):
     result = call("bench", "all", "--quick", "--no-peers", "--root", tmp_path)
     assert result.code == 0

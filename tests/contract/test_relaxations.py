@@ -27,8 +27,8 @@ LEFT_OUT = {
 }
 LEFT_OUT_WITHOUT_THE_LIBRARY = {
     "largest_row": NAMES - {"sigmoid", "softsort", "gumbel"},
-    "small_weights": NAMES - {"sigmoid", "softsort", "soft_rank", "gumbel"},
-    "second_order": NAMES - {"sparse", "softsort", "soft_rank"},
+    "small_weights": NAMES - {"sigmoid", "softsort", "gumbel"},
+    "second_order": NAMES - {"sparse", "softsort"},
     "scales": NAMES - {"sigmoid", "softsort", "soft_rank", "gumbel"},
 }
 

@@ -23,6 +23,7 @@ def little_data(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_every_method_runs_and_is_shown(little_data, tmp_path, monkeypatch):
     ledger = Ledger("haurum2023")
     trained = []

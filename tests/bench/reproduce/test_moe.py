@@ -48,6 +48,7 @@ def test_without_the_text_the_error_says_where_from(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_every_router_trains_and_is_shown(little_text, tmp_path):
     ledger = Ledger("moe")
     for settings in moe._runs(quick=True):

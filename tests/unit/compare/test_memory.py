@@ -20,10 +20,10 @@ def test_peak_of_a_known_allocation():
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [
-        ("greedy", "memory", "allocate"),
-        ("sleeping", "time", "longer than 0.5 s"),
         ("failing", "error", "RuntimeError: cannot do this"),
-        ("missing", "error", "missing"),
+        pytest.param("greedy", "memory", "allocate", marks=pytest.mark.full),
+        pytest.param("sleeping", "time", "longer than 0.5 s", marks=pytest.mark.full),
+        pytest.param("missing", "error", "missing", marks=pytest.mark.full),
     ],
 )
 def test_failures_are_recorded(name, kind, reason):

@@ -115,7 +115,13 @@ def test_the_tokens_kept_are_the_most_attended(family, attention):
     assert torch.equal(reduction.kept[1], kept)
 
 
-@pytest.mark.parametrize("method", [*MODES, "softsort"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "straight_through",
+        *(pytest.param(m, marks=pytest.mark.full) for m in (*MODES, "softsort") if m != "straight_through"),
+    ],
+)
 @families
 def test_keep_rate_one_restored_and_trained(family, method):
     model, x = built(family)

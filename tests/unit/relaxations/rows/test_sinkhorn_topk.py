@@ -185,6 +185,7 @@ def test_inductor_compiles_the_sorted_variant(monkeypatch):
     INDUCTOR()
 
 
+@pytest.mark.full
 def test_the_sorted_variant_compiles_in_one_graph():
     x = torch.stack([scores(6, seed=s) for s in (11, 12)]).requires_grad_()
 
