@@ -87,8 +87,7 @@ class TopKRouter(CountsExperts, Tempered):
         (torch.Size([15, 8]), torch.Size([15, 2]), torch.Size([15, 2]))
 
     Reference: Shazeer et al. (2017), Outrageously Large Neural Networks, arXiv:1701.06538; Fedus, Zoph &
-        Shazeer
-    (2022), Switch Transformers, arXiv:2101.03961; soft and sampled, Wijk, Vinuesa & Azizpour (2025).
+    Shazeer (2022), Switch Transformers, arXiv:2101.03961; soft and sampled, Wijk, Vinuesa & Azizpour (2025).
     """
 
     def __init__(
