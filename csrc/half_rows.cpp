@@ -63,7 +63,6 @@ bool by_some_rows(int64_t rows, int64_t n, int tensors, int threads, const Compu
     return enough_memory;
 }
 
-
 }  // namespace
 
 bool sigmoid_topk_half(HalfKind kind, const uint16_t* x, double k, float temperature, uint16_t* y, float* threshold,

@@ -38,7 +38,7 @@ static float float_of(uint16_t half) {
     return value;
 }
 
-// Rounded to nearest, ties to even: the addition of a number 2¹³ times as large as the last place of the result does it.
+// Rounded to nearest, ties to even; where the result is subnormal, the addition of a half does the rounding.
 static uint16_t float16_of(float value) {
     uint32_t wide;
     __builtin_memcpy(&wide, &value, sizeof wide);

@@ -64,7 +64,7 @@ def _library_is_there() -> bool:
     return native() is not None
 
 
-# What torch.compiler.assume_constant_result does; that would import Dynamo (1.5 s) with khot.
+# What torch.compiler.assume_constant_result does; that would import Dynamo with khot.
 cast("Any", _library_is_there)._dynamo_marked_constant = True
 
 

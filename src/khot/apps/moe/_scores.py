@@ -23,13 +23,15 @@ def scores_of(logits: Tensor, score: str) -> Tensor:
     return torch.nn.functional.softplus(logits).sqrt()
 
 
-def wide_linear(tokens: Tensor, weight: Tensor) -> Tensor:
-    """The product of (T, hidden) and (experts, hidden) in float32 at least, under autocast too."""
+def wide_linear(tokens: Tensor, weight: Tensor, offset: Tensor | None = None) -> Tensor:
+    """(T, hidden) times (experts, hidden), plus an offset, in float32 at least, under autocast too."""
     dtype = torch.promote_types(tokens.dtype, torch.float32)
     kind = tokens.device.type
     able = torch.amp.is_autocast_available(kind)
     with torch.autocast(kind, enabled=False) if able else contextlib.nullcontext():
-        return torch.nn.functional.linear(tokens.to(dtype), weight.to(dtype))
+        return torch.nn.functional.linear(
+            tokens.to(dtype), weight.to(dtype), None if offset is None else offset.to(dtype)
+        )
 
 
 def probabilities(logits: Tensor, score: str) -> Tensor:

@@ -19,6 +19,7 @@ from khot.apps.moe._choice import checked_replay
 from khot.apps.moe._gate_recipe import Recipe, find_recipe, tensors_of
 from khot.apps.moe._masks import real_of
 from khot.apps.moe._rule import Routing, Rule, chosen_estimator
+from khot.apps.moe._scores import wide_linear
 from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
@@ -27,7 +28,15 @@ from khot.relaxations._arguments import check_temperature
 __all__ = ["replace_router", "restore_router"]
 
 _NAMES = ("gate", "router")
-_OWN = ("khot_recipe", "khot_rule", "khot_temperature", "expert_counts", "replayed_indices", "token_mask")
+_OWN = (
+    "khot_recipe",
+    "khot_rule",
+    "khot_temperature",
+    "khot_float32",
+    "expert_counts",
+    "replayed_indices",
+    "token_mask",
+)
 
 
 def replace_router(
@@ -37,6 +46,7 @@ def replace_router(
     renormalise: bool | None = None,
     scaling_factor: float | Literal["unit"] | None = None,
     temperature: float = 1.0,
+    float32: bool = False,
     estimator: str | Estimator | None = None,
     design: str | None = None,
 ) -> tuple[str, ...]:
@@ -58,6 +68,8 @@ def replace_router(
             not for the others, for which it takes away what they learn by.
         scaling_factor: multiplies the weights; by default the router's own.
         temperature: τ of the soft routings.
+        float32: compute logits in float32, also in a bfloat16 model and under autocast; by default as the
+            router does.
         estimator: of ``"sampled"``.
         design: of ``"sampled"``.
 
@@ -107,7 +119,7 @@ def replace_router(
         gate.__class__ = _routed_class(base)
         changed = cast("Any", gate)
         changed.khot_recipe, changed.khot_rule = recipe, rule
-        changed.khot_temperature = float(temperature)
+        changed.khot_temperature, changed.khot_float32 = float(temperature), float32
         changed.expert_counts = torch.zeros(recipe.num_experts, device=tensors_of(gate)[0].device)
     return tuple(gates)
 
@@ -131,12 +143,16 @@ class _Routed(CountsExperts):
     khot_recipe: Recipe
     khot_rule: Rule
     khot_temperature: float
+    khot_float32: bool
 
     def forward(self, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Raw logits (T, experts), weights and indices (T, k)."""
         recipe, rule = self.khot_recipe, self.khot_rule
         weight, offset, bias = tensors_of(self)
-        logits = recipe.logits(hidden_states, weight, offset)
+        if self.khot_float32:
+            logits = wide_linear(hidden_states.reshape(-1, weight.shape[1]), weight, offset)
+        else:
+            logits = recipe.logits(hidden_states, weight, offset)
         name = type(self).__name__
         given, mask = self.replayed_indices, self.token_mask
         if given is not None:
@@ -162,7 +178,8 @@ class _Routed(CountsExperts):
             weights = torch.where(mask.unsqueeze(-1), weights, 0)
         if self.training and bias is not None:
             self.count_experts(indices, mask)
-        return logits, weights.to(logits.dtype) if recipe.cast_back else weights, indices
+        dtype = hidden_states.dtype if self.khot_float32 else logits.dtype
+        return logits, weights.to(dtype) if recipe.cast_back else weights, indices
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled by the class it was made from, which others can import."""

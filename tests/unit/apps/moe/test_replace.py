@@ -322,3 +322,25 @@ def test_a_forward_that_hangs_on_the_gate_is_refused():
     with pytest.raises(TypeError, match="restore_router: RoutedMixtralTopKRouter has a forward of its own"):
         restore_router(model)
     assert all(type(each) is not kind for each in gates(model).values())
+
+
+@pytest.mark.parametrize("routing", ["topk", "sigmoid_topk"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_float32_router_in_a_bfloat16_model(family, routing):
+    """Logits of bfloat16 tokens and parameters without a further rounding; the model runs and trains."""
+    model = tiny_model(family).to(torch.bfloat16)
+    replace_router(model, routing, float32=True)
+    name, gate = next(iter(gates(model).items()))
+    inputs = []
+    handle = gate.register_forward_hook(lambda _, args, out: inputs.append(args[0]))
+    logits = routings(model, text())[name][0]
+    handle.remove()
+    assert logits.dtype == torch.float32
+    exact = inputs[0].double().flatten(0, -2) @ gate.weight.double().T
+    exact = exact if getattr(gate, "bias", None) is None else exact + gate.bias.double()
+    torch.testing.assert_close(logits.double(), exact, rtol=1e-5, atol=1e-5)
+    model.train()
+    model(text(), labels=text()).loss.backward()
+    assert gate.weight.grad.isfinite().all()
+    restore_router(model)
+    assert "khot_float32" not in vars(gate)
