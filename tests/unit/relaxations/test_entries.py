@@ -262,7 +262,7 @@ def test_the_backward_pass_a_few_rows_at_a_time(monkeypatch, shape, masked, lear
     temperature = spread.requires_grad_() if learned else 0.7
     mask = torch.rand(shape, generator=generator) > 0.3 if masked else None
     given = (scores, spread) if learned else (scores,)
-    monkeypatch.setattr("khot.relaxations.entries._AT_ONCE", 20)
+    monkeypatch.setattr("khot.relaxations.threshold._sigmoid_entries._AT_ONCE", 20)
     weights = khot.topk_entries(scores, 3, temperature=temperature, mask=mask).weights
     upstream = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
     parts = torch.autograd.grad(weights, given, upstream, retain_graph=True)
