@@ -48,17 +48,27 @@ struct JacobianRows {
     double norm;                // 2 but for `power`
     const real *x, *threshold;  // null but for `logistic_weight`
 
-    // t is 0 in a row that needed no root: no score can move its weights.
     Piece<real> operator[](int64_t r) const {
-        const real tau = temperature[r * temperature_stride];
-        Piece<real> row = {state + r * n, grad + r * n, real(1 / (norm - 1)) / tau, real(2 - norm), nullptr, 0, 1, 0};
-        if (threshold != nullptr) {
-            row.x = x + r * n;
-            row.anchor = threshold[2 * r];
-            row.t = threshold[2 * r + 1];
-            row.rate = rate_of(tau);
-        }
+        Piece<real> row = {};
+        read(r, &row, false);
         return row;
+    }
+
+    // Field by field, since what was written in pieces is slow to read as a whole. t is 0 in a row that needed no
+    // root: no score can move its weights.
+    void read(int64_t r, Piece<real>* row, bool knows_temperature) const {
+        row->state = state + r * n;
+        row->grad = grad + r * n;
+        if (threshold != nullptr) {
+            row->x = x + r * n;
+            row->anchor = threshold[2 * r];
+            row->t = threshold[2 * r + 1];
+        }
+        if (knows_temperature) return;
+        const real tau = temperature[r * temperature_stride];
+        row->scale = real(1 / (norm - 1)) / tau;
+        row->exponent = real(2 - norm);
+        row->rate = rate_of(tau);
     }
 };
 

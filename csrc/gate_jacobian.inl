@@ -147,18 +147,17 @@ KHOT_INLINE void write(GateKind gate, Slopes from, const Piece<real>& piece, rea
         for (int64_t i = begin; i < end; ++i) out[i] = 0;
         return;
     }
-    for (int64_t i = begin; i < end; i += LANES) {
-        const int64_t count = end - i;
-        const bool whole = count >= LANES;
-        const vec w = slopes_from(gate, from, piece, out, i, count);
-        const vec g = whole ? load(piece.grad + i) : load_tail(piece.grad + i, count, 0);
+    const auto product = [&](vec w, vec g) __attribute__((always_inline)) {
         const vec moved = (w * piece.scale) * (g - mean);
-        const vec product = from == Slopes::low ? moved : (w == 0 ? vec{} : moved);  // 0 · inf is NaN
-        if (whole) {
-            store(out + i, product);
-        } else {
-            store_tail(out + i, product, count);
-        }
+        return from == Slopes::low ? moved : (w == 0 ? vec{} : moved);  // 0 · inf is NaN
+    };
+    int64_t i = begin;
+    for (; i + LANES <= end; i += LANES) {
+        store(out + i, product(slopes_from(gate, from, piece, out, i, LANES), load(piece.grad + i)));
+    }
+    if (i < end) {
+        const vec w = slopes_from(gate, from, piece, out, i, end - i), g = load_tail(piece.grad + i, end - i, 0);
+        store_tail(out + i, product(w, g), end - i);
     }
 }
 
@@ -177,20 +176,23 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
     const int64_t size = n > SHORT ? 1 : (fitting < GROUP ? fitting : GROUP);
     const bool by_weight = gate == GateKind::logistic_weight && n <= BLOCK;
     const bool keeps = by_weight || (gate == GateKind::power && n <= BLOCK);  // slopes that are dear
+    Piece<real> row[GROUP];
+    for (Piece<real>& each : row) each = all[begin];
     for (int64_t first = begin; first < end; first += size) {
         const int count = int(end - first < size ? end - first : size);
         real mean[GROUP];
         Slopes from[GROUP];
         vec lanes[2][GROUP];
+        lanes[0][0] = lanes[1][0] = vec{};
         for (int r = 0; r < count; ++r) {
-            const Piece<real> row = all[first + r];
+            all.read(first + r, &row[r], all.temperature_stride == 0);
             from[r] = Slopes::state;
             if (size == 1 && n > BLOCK) continue;
             LaneSums s;
-            if (by_weight && low_sums(row, n, &s)) {
+            if (by_weight && low_sums(row[r], n, &s)) {
                 from[r] = Slopes::low;
             } else {
-                s = sums_of(gate, row, 0, n, keeps ? all.out + (first + r) * n : nullptr);
+                s = sums_of(gate, row[r], 0, n, keeps ? all.out + (first + r) * n : nullptr);
                 if (keeps) from[r] = Slopes::kept;
             }
             lanes[0][r] = s.w;
@@ -201,21 +203,20 @@ KHOT_INLINE void rows(GateKind gate, const JacobianRows<real>& all, int64_t begi
             for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], count, totals[what]);
             for (int r = 0; r < GROUP; ++r) mean[r] = totals[0][r] == 0 ? 0 : totals[1][r] / totals[0][r];
         } else if (n > BLOCK) {
-            mean[0] = mean_of(gate, all[first], n);
+            mean[0] = mean_of(gate, row[0], n);
         } else {
             mean[0] = real(SlopeSums{double(sum_of_lanes(lanes[0][0])), double(sum_of_lanes(lanes[1][0]))}.mean());
         }
         for (int r = 0; r < count; ++r) {
-            const Piece<real> row = all[first + r];
             real* out = all.out + (first + r) * n;
-            const bool settled = gate == GateKind::logistic_weight && row.t == 0;
-            if (row.scale > HUGE_SCALE && !settled) mean[r] = centred_mean(gate, from[r], row, out, n);
+            const bool settled = gate == GateKind::logistic_weight && row[r].t == 0;
+            if (row[r].scale > HUGE_SCALE && !settled) mean[r] = centred_mean(gate, from[r], row[r], out, n);
             // Beside a small mean no finite g overflows; else an entry with w = 0 must be seen as one.
             if (from[r] == Slopes::low && !(mean[r] < SMALL && mean[r] > -SMALL)) from[r] = Slopes::state;
             switch (from[r]) {
-                case Slopes::low: write(gate, Slopes::low, row, mean[r], out, 0, n); break;
-                case Slopes::kept: write(gate, Slopes::kept, row, mean[r], out, 0, n); break;
-                default: write(gate, Slopes::state, row, mean[r], out, 0, n);
+                case Slopes::low: write(gate, Slopes::low, row[r], mean[r], out, 0, n); break;
+                case Slopes::kept: write(gate, Slopes::kept, row[r], mean[r], out, 0, n); break;
+                default: write(gate, Slopes::state, row[r], mean[r], out, 0, n);
             }
             if (all.mean != nullptr) all.mean[first + r] = mean[r];
         }

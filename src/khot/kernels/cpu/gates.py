@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, empty, empty_like, get_num_threads
 
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 from khot.kernels.loader import Native
 
-__all__ = ["GateKind", "gate_jacobian", "gated_topk", "sigmoid_jacobian", "sigmoid_with_thresholds"]
+__all__ = [
+    "GateKind",
+    "gate_jacobian",
+    "gated_topk",
+    "sigmoid_jacobian",
+    "sigmoid_with_thresholds",
+]
 
 GateKind = Literal["logistic", "laplace", "sparse", "normal"]
 # As in csrc/kernels.h.
@@ -162,15 +168,16 @@ def sigmoid_with_thresholds(
     library = compiled_library()
     check("x", x)
     x = memory(x)
-    shape, n = x.shape, x.shape[-1]
-    row_shape = (*shape[:-1], 1)
-    k = per_row("k", k, row_shape, torch.float64)
-    temperature = per_row("temperature", temperature, row_shape, x.dtype)
+    shape, dtype = x.shape, x.dtype
+    rows, n = shape[:-1], shape[-1]
+    if isinstance(k, Tensor):
+        k = per_row("k", k, (*rows, 1), torch.float64)
+    if isinstance(temperature, Tensor):
+        temperature = per_row("temperature", temperature, (*rows, 1), dtype)
     if mask is not None:
         mask = mask.expand(shape).contiguous()
-    thresholds = x.new_empty((*shape[:-1], 2))
-    y = torch.empty_like(x)
-    kernel = library.sigmoid_topk_f32 if x.dtype == torch.float32 else library.sigmoid_topk_f64
+    y, thresholds = empty_like(x), empty((*rows, 2), dtype=dtype)
+    kernel = library.sigmoid_topk_f32 if dtype is torch.float32 else library.sigmoid_topk_f64
     kernel(
         x.data_ptr(),
         0 if mask is None else mask.data_ptr(),
@@ -179,9 +186,9 @@ def sigmoid_with_thresholds(
         y.data_ptr(),
         0,
         thresholds.data_ptr(),
-        x.numel() // n if n else 0,
+        thresholds.numel() // 2,
         n,
-        torch.get_num_threads(),
+        get_num_threads(),
     )
     return y, thresholds
 
@@ -202,9 +209,10 @@ def sigmoid_jacobian(
     """
     library = compiled_library()
     x, y, grad = memory(x), memory(y), memory(grad)
-    temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
-    out = torch.empty_like(y)
-    kernel = library.gate_jacobian_f32 if y.dtype == torch.float32 else library.gate_jacobian_f64
+    if isinstance(temperature, Tensor):
+        temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
+    out = empty_like(y)
+    kernel = library.gate_jacobian_f32 if y.dtype is torch.float32 else library.gate_jacobian_f64
     kernel(
         _LOGISTIC_BY_WEIGHT,
         2.0,
@@ -217,6 +225,6 @@ def sigmoid_jacobian(
         0,
         thresholds.numel() // 2,
         y.shape[-1],
-        torch.get_num_threads(),
+        get_num_threads(),
     )
     return out

@@ -9,10 +9,11 @@ types of 16 bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from torch import Tensor, empty_like, get_num_threads
+from torch import Tensor, empty_like, get_num_threads, is_grad_enabled
 
 from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
@@ -40,10 +41,8 @@ def plain_sigmoid(
     single, half = dtype is torch.float32, dtype in cpu.HALVES
     if not (single or half or dtype is torch.float64):
         return None
-    if scores.requires_grad and torch.is_grad_enabled():
-        if half:
-            return cast("Tensor", _HalfSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
-        return cast("Tensor", _PlainSigmoid.apply(scores, float(k), temperature))  # pyright: ignore[reportUnknownMemberType]
+    if scores.requires_grad and is_grad_enabled():
+        return (_apply_half if half else _apply_plain)(scores, float(k), temperature)
     if half:
         return cpu.sigmoid_half(scores, float(k), temperature, thresholds=False)[0]
     if not scores.is_contiguous() or scores.is_neg():
@@ -79,7 +78,7 @@ class _PlainSigmoid(torch.autograd.Function):
         x, y, thresholds = ctx.saved_tensors
         k, temperature = ctx.numbers
         (grad,) = grads
-        if not torch.is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
+        if not is_grad_enabled() and is_plain(grad) and grad.dtype == y.dtype:
             return cpu.sigmoid_jacobian(y, x, thresholds, grad, temperature), None, None
         # Derivatives of derivatives, or a batch of gradients inside vmap.
         return weights_gradient(LOGISTIC, x, k, temperature, None, grad)[0], None, None
@@ -149,3 +148,14 @@ class _HalfSigmoid(torch.autograd.Function):
             return cpu.sigmoid_half_jacobian(x, thresholds, grad, temperature), None, None
         wide = weights_gradient(LOGISTIC, x.float(), k, temperature, None, grad.float())[0]
         return wide.to(x.dtype), None, None
+
+
+def _without_transforms(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
+    """``function.apply`` without its questions about ``torch.func``, which ``is_plain`` has asked.
+
+    They are a tenth of what a small call costs.
+    """
+    return cast("Any", super(torch.autograd.Function, function)).apply
+
+
+_apply_plain, _apply_half = _without_transforms(_PlainSigmoid), _without_transforms(_HalfSigmoid)
