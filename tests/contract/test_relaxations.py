@@ -1,7 +1,8 @@
 """Every registered relaxation passes the contract, as its property row allows: compiled and portable.
 
 A check that takes seconds is left out of `make test` for the operators named here and with options other than
-the default; without the compiled library `make test` has the operators that it serves. `make test-full` runs all.
+the default; without the compiled library `make test` has the operators that it serves. `make test-full` runs
+it for all.
 """
 
 import inspect
@@ -27,7 +28,7 @@ LEFT_OUT = {
     "row_derivatives": {"network", "pairwise", "sinkhorn"},
     "scales": {"iterative", "network", "pairwise", "perturbed", "successive_halving", "successive_softmax"},
 }
-# Without the library: the operators with weights by a kernel, and one of those that but sort and select by one.
+# Those with weights by a kernel, and one of those that sort and select by one.
 SERVED = {"laplace", "normal", "sigmoid", "soft_rank", "softsort", "sparse"}
 LEFT_OUT_WITHOUT_THE_LIBRARY = {check.name: NAMES - SERVED for check in ALL if check.name not in TRACING} | {
     "largest_row": NAMES - {"sigmoid", "softsort"},

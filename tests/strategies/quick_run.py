@@ -12,16 +12,11 @@ def costly(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.full)
 
 
-def unless(left_out: Callable[..., bool], *axes: Iterable[Any]) -> list:
-    """The product of ``axes``, of which `make test` leaves out what ``left_out`` says."""
-    return [costly(*values) if left_out(*values) else values for values in itertools.product(*axes)]
-
-
 def in_turn(*axes: Iterable[Any], left_out: Callable[..., bool] = lambda *values: False) -> list:
     """The product of ``axes``, with the values of the last one in turn.
 
-    `make test` takes each combination of the other axes with one value of the last, each time the next one, and
-    leaves out what ``left_out`` says; `make test-full` takes the rest.
+    `make test` takes each combination of the other axes with one value of the last, each time the next one,
+    and leaves out what ``left_out`` says; `make test-full` takes the rest.
     """
     lists = [list(axis) for axis in axes]
     chosen: list = []
