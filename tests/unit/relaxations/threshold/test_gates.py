@@ -16,6 +16,7 @@ from khot.relaxations.threshold._family import gated_topk
 from khot.relaxations.threshold._gates import LAPLACE, NORMAL, Gate, Sparse, UserGate, _Symmetric
 from khot.testing import truth
 from strategies.adversarial_rows import N, problems
+from strategies.quick_run import in_turn
 
 ROWS, CHECKED = 60, 3
 GATES = {
@@ -26,7 +27,6 @@ GATES = {
     "sparse 1.1": (Sparse(1.1), lambda x, k: truth.sparse(x, k, norm=1.1)),
 }
 gates = pytest.mark.parametrize("name", GATES)
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 
 def arguments(gate: Gate, x: Tensor, k: Tensor) -> Tensor:
@@ -73,18 +73,14 @@ def solved(name: str, dtype: torch.dtype) -> Tensor:
     return after(90, GATES[name][0], x, k)
 
 
-@pytest.mark.parametrize(
-    ("early", "dtype"),
-    [
-        pytest.param(True, torch.float64, id="may stop early-float64"),
-        pytest.param(False, torch.float32, id="all steps-float32"),
-        pytest.param(True, torch.float32, id="may stop early-float32", marks=pytest.mark.full),
-        pytest.param(False, torch.float64, id="all steps-float64", marks=pytest.mark.full),
-    ],
-)
-@gates
-def test_steps_suffice(name, dtype, early, monkeypatch):
+# Whether the solver may stop early, and a type.
+WAYS = [(True, torch.float64), (False, torch.float32), (True, torch.float32), (False, torch.float64)]
+
+
+@pytest.mark.parametrize(("name", "way"), in_turn(GATES, WAYS))
+def test_steps_suffice(name, way, monkeypatch):
     gate, _ = GATES[name]
+    early, dtype = way
     names, x, k = rows(dtype)
     monkeypatch.setattr(_solver, "is_plain", lambda *tensors: early)
     at_once = ROWS if early else len(x)  # the row that needs the most steps stops them all
@@ -94,8 +90,7 @@ def test_steps_suffice(name, dtype, early, monkeypatch):
     assert error[worst] <= 8, (names[worst // ROWS], x[worst], k[worst])
 
 
-@dtypes
-@gates
+@pytest.mark.parametrize(("name", "dtype"), in_turn(GATES, [torch.float32, torch.float64]))
 def test_weights_are_the_truth(name, dtype):
     gate, true_weights = GATES[name]
     names, x, k = rows(dtype)
