@@ -17,7 +17,7 @@ from strategies.contract_checks import TRACING, parameters
 ALL = [check for spec in registry.specs().values() for check in relaxation_checks(spec)]
 NAMES = set(registry.names())
 LEFT_OUT = {
-    "compile": NAMES - {"sigmoid", "softsort", "sparse"},
+    "compile": NAMES - {"sigmoid", "softsort"},
     "compiled_jvp": NAMES - {"softsort"},
     "inductor": NAMES - {"sigmoid"},
     "export": NAMES - {"iterative", "pairwise", "sigmoid", "soft_rank"},
