@@ -1,7 +1,8 @@
 # Every target sets up what it needs, from a fresh clone too. `make help` lists them.
 MAKEFLAGS += --no-print-directory
 python := .venv/bin/python
-pytest := OMP_NUM_THREADS=1 PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
+# Bytecode is kept, whatever the shell says: without it every process compiles khot and all tests again.
+pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
 	-n logical --maxprocesses 4 --ignore=tests/extra
 
 .PHONY: help venv demo test test-full test-extra test-all format bench bench-peers docs sanitize clean distclean \

@@ -11,6 +11,7 @@ import khot
 from khot import estimators
 from khot.estimators import estimate_gradient, get, names
 from khot.estimators._arguments import has_log_prob
+from strategies.quick_run import in_turn
 from strategies.subset_oracles import seeded
 
 NAMES = names()
@@ -23,9 +24,10 @@ def weights(x, name):
     return name == "relaxed_subset" or bool(((x == 0) | (x == 1)).all())
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("k", [0, 1, 4, 9])
+@pytest.mark.parametrize(
+    ("name", "k", "dtype"),
+    in_turn(NAMES, [0, 1, 4, 9], [torch.float16, torch.bfloat16, torch.float32, torch.float64]),
+)
 def test_values(name, dtype, k):
     x = get(name)(X.to(dtype), k, generator=seeded())
     assert (x.shape, x.dtype) == (X.shape, dtype)

@@ -10,11 +10,9 @@ import khot.nn
 from khot.nn import (
     DifferentiableTopK,
     GumbelTopK,
-    PairwiseTopK,
     PerturbedTopK,
     SampledTopK,
     Select,
-    SoftsortTopK,
     TopK,
 )
 from strategies.random_scores import scores
@@ -112,8 +110,8 @@ def test_none_and_all(kind, training):
         torch.testing.assert_close(weights(kind(N).train(training), X), torch.ones_like(X))
 
 
-# One layer of each family, and those of their own kind; the others are further operators of the same code.
-QUICK = {TopK, SoftsortTopK, PairwiseTopK, GumbelTopK, SampledTopK, Select, DifferentiableTopK}
+# One layer with noise, one without, and those of their own kind; the others are further operators.
+QUICK = {TopK, GumbelTopK, SampledTopK, Select, DifferentiableTopK}
 # One draws its noise twice from one state of a generator, the other makes a torch.distributions object.
 NOT_COMPILED = {(PerturbedTopK, True), (PerturbedTopK, False), (SampledTopK, True)}
 COMPILED = [

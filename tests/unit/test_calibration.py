@@ -10,6 +10,7 @@ from scipy.special import entr
 import khot
 from khot.relaxations import registry
 from strategies import random_scores
+from strategies.quick_run import in_turn
 
 scores = partial(random_scores.scores, spread=3)
 
@@ -50,9 +51,9 @@ def test_the_entropy_is_reached(method, options, target):
     assert entropy(y.numpy(), 3, 9) == pytest.approx(target, abs=1e-3)
 
 
-@pytest.mark.parametrize("target", [0.55, 0.99])  # of a tournament at least 0.5
-@pytest.mark.parametrize(("method", "options"), METHODS)
-def test_the_weight_on_the_largest_is_reached(method, options, target):
+@pytest.mark.parametrize(("named", "target"), in_turn(METHODS, [0.55, 0.99]))  # of a tournament at least 0.5
+def test_the_weight_on_the_largest_is_reached(named, target):
+    method, options = named
     x = scores(6, 9, seed=1)
     temperature = khot.calibrate_temperature(x, 3, weight_on_topk=target, method=method, **options)
     y = khot.topk(x, 3, method, temperature=temperature, **options)

@@ -108,7 +108,8 @@ def _solved(x: Vector, k: float, temperature: float, gate: Gate) -> Vector:
     z = np.minimum(np.maximum(z, -2e4), 2e4)  # beyond, a weight is 0 or 1
     margin = 2 * np.log(z.shape[-1]) + 50
     highest = (z.max(-1, keepdims=True) - z.min(-1, keepdims=True)).astype(np.float64) + margin
-    rough = _root(z.astype(np.float64), k, np.full_like(highest, -margin), highest, 80, gate)
+    # at most 5e4 apart, so that 40 halvings come far nearer than the 1e-3 between which the next 60 search
+    rough = _root(z.astype(np.float64), k, np.full_like(highest, -margin), highest, 40, gate)
     shift = _root(z, k, rough - 1e-3, rough + 1e-3, 60, gate)
     above, distance = gate(z + shift)
     return (above + distance).astype(np.float64)

@@ -1,5 +1,7 @@
 """The demonstration shows what it claims: the soft gate learns, the hard one cannot."""
 
+import functools
+
 import pytest
 
 from khot.cli.demo import demo, fit_planted_features
@@ -20,8 +22,10 @@ def test_a_hard_gate_keeps_what_it_started_with():
     )
 
 
-@pytest.mark.slow
-def test_main_prints_both_parts(capsys):
+@pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.full])])
+def test_main_prints_both_parts(seeds, capsys, monkeypatch):
+    fit = functools.cache(lambda gate, seed: fit_planted_features(gate, seed))
+    monkeypatch.setattr("khot.cli.demo.fit_planted_features", lambda gate, seed: fit(gate, seed % seeds))
     demo()
     printed = capsys.readouterr().out
     assert "sums to 3" in printed

@@ -17,13 +17,14 @@ def test_peak_of_a_known_allocation():
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [
         ("failing", "error", "RuntimeError: cannot do this"),
-        pytest.param("greedy", "memory", "allocate", marks=pytest.mark.full),
-        pytest.param("sleeping", "time", "longer than 0.5 s", marks=pytest.mark.full),
-        pytest.param("missing", "error", "missing", marks=pytest.mark.full),
+        ("greedy", "memory", "allocate"),
+        ("sleeping", "time", "longer than 0.5 s"),
+        ("missing", "error", "missing"),
     ],
 )
 def test_failures_are_recorded(name, kind, reason):

@@ -8,11 +8,12 @@ import torch
 import khot
 from khot.designs import ConditionalPoisson, KHotCategoricalStraightThrough, Systematic, TreePivotal
 from strategies.design_examples import CLOSED, probabilities, subsets
+from strategies.quick_run import costly
 from strategies.random_scores import scores
 
 
 @pytest.mark.parametrize("design", CLOSED)
-@pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 1), (6, 5), (7, 3)])
+@pytest.mark.parametrize(("n", "k"), [costly(4, 2), (5, 1), costly(6, 1), costly(6, 5), costly(7, 3), (5, 3)])
 def test_gradcheck_in_the_logits(design, n, k):
     theta = scores(n).requires_grad_()
     likely = design(k, scores=theta).mode.detach()
@@ -111,7 +112,7 @@ def test_no_nan_at_the_edges(design):
         assert torch.autograd.grad(values, theta)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("scale", [1.0, 10.0, 30.0, 100.0])
+@pytest.mark.parametrize("scale", [costly(1.0), 10.0, costly(30.0), 100.0])
 def test_weights_from_inclusion_beside_units_that_are_nearly_settled(scale):
     """Their π(θ) has no digits left, which must not spoil the weights of the others."""
     for seed in range(30):

@@ -8,6 +8,7 @@ from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal
 from khot.designs.pivotal._duels import draw_all, duels, pivotal_tree, uniforms
 from khot.kernels import cpu
 from strategies.design_examples import probabilities
+from strategies.quick_run import in_turn
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -21,12 +22,19 @@ def both(monkeypatch, call):
         return compiled, call()
 
 
-@pytest.mark.parametrize("design", COMPILED)
+SIZES = [(1, 1), (2, 1), (3, 2), (17, 5), (100, 99), (1000, 300), (1025, 1), (3000, 70)]
+
+
+def is_long(design, size, dtype):
+    return design is ConditionalPoisson and size == (3000, 70)
+
+
 @pytest.mark.parametrize(
-    ("n", "k"), [(1, 1), (2, 1), (3, 2), (17, 5), (100, 99), (1000, 300), (1025, 1), (3000, 70)]
+    ("design", "size", "dtype"),
+    in_turn(COMPILED, SIZES, [torch.float32, torch.float64], left_out=is_long),
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_same_draws(monkeypatch, design, n, k, dtype):
+def test_the_same_draws(monkeypatch, design, size, dtype):
+    n, k = size
     pi = torch.stack([probabilities(n, k, seed, spread) for seed, spread in ((0, 1.0), (1, 4.0))]).to(dtype)
     if design in (ConditionalPoisson, TreePivotal):  # paths or tables: other ways to draw than the kernel's
         call = lambda seed: design(k, probs=pi).sample_indices((3,), torch.Generator().manual_seed(seed))  # noqa: E731
@@ -69,26 +77,26 @@ def test_certain_and_impossible_units(settled):
 
 def test_the_fixed_point_sums_are_fine_enough():
     """Probabilities that float32 sums would lose: small ones after many others."""
-    n = 100_000
+    n = 70_000
     pi = torch.full((n,), 0.5, dtype=torch.float64)
-    pi[-1000:] = 1e-3
+    pi[-1000:] = 2e-3  # half of what separates neighbours of float32 there
     k = int(pi.sum())
     pi[0] += k - pi.sum()
-    u = torch.linspace(0, 1, 2001, dtype=torch.float64)[:-1]
+    u = torch.linspace(0, 1, 1001, dtype=torch.float64)[:-1]
     share = torch.zeros(1000, dtype=torch.float64)
     for part in u.split(100):
         share += cpu.systematic(pi, k, part)[:, -1000:].sum(0)
-    torch.testing.assert_close(share / 2000, pi[-1000:], rtol=0, atol=6e-4)
+    torch.testing.assert_close(share / 1000, pi[-1000:], rtol=0, atol=1.2e-3)
 
 
 def test_threads_make_no_difference():
     before = torch.get_num_threads()
-    x = torch.randn(20, 3000, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(20, 1100, generator=torch.Generator().manual_seed(0))
     found = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            made = (design(100, scores=x) for design in COMPILED)
+            made = (design(30, scores=x) for design in COMPILED)
             found.append(torch.stack([d.sample((2,), torch.Generator().manual_seed(0)) for d in made]))
     finally:
         torch.set_num_threads(before)

@@ -29,6 +29,9 @@ from strategies.design_examples import (
     probabilities,
     subsets,
 )
+from strategies.quick_run import costly, in_turn
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 @pytest.mark.parametrize("design", [*CLOSED, *ELIMINATIONS])
@@ -97,18 +100,24 @@ def test_first_moments_of_random_orders(design):
     assert z.abs().max() < scipy.stats.norm.isf(LEVEL / 80)
 
 
-@pytest.mark.parametrize("design", [TreePivotal, ConditionalPoisson])
-def test_many_units_by_paths_and_by_levels(design):
+@pytest.mark.parametrize(
+    ("design", "k", "draws"),
+    [
+        *((design, 3, 100_000) for design in (TreePivotal, ConditionalPoisson)),
+        (TreePivotal, 900, 4_000),
+        costly(ConditionalPoisson, 900, 4_000),
+    ],
+)
+def test_many_units_by_paths_and_by_levels(design, k, draws):
     """Both ways down a tree, and both tables: k few and k half."""
     n = 2000
-    for k, draws in ((3, 100_000), (900, 4_000)):
-        pi = probabilities(n, k, spread=1.0)
-        x = design(k, probs=pi).sample_indices((draws,), generator=generator(2))
-        assert (x.diff(dim=-1) > 0).all()
-        share = torch.bincount(x.flatten(), minlength=n) / draws
-        z = (share - pi) / (pi * (1 - pi) / draws).sqrt()
-        # 2000 correlated and, for k = 3, discrete variables: a bound on their mean square is enough.
-        assert abs((z**2).mean() - 1) < 0.15
+    pi = probabilities(n, k, spread=1.0)
+    x = design(k, probs=pi).sample_indices((draws,), generator=generator(2))
+    assert (x.diff(dim=-1) > 0).all()
+    share = torch.bincount(x.flatten(), minlength=n) / draws
+    z = (share - pi) / (pi * (1 - pi) / draws).sqrt()
+    # 2000 correlated and, for k = 3, discrete variables: a bound on their mean square is enough.
+    assert abs((z**2).mean() - 1) < 0.15
 
 
 @pytest.mark.parametrize("design", CLOSED)
@@ -118,12 +127,9 @@ def test_entropy_is_the_mean_of_minus_log_prob(design):
     assert abs(values.mean() - made.entropy()) < 5 * values.std() / math.sqrt(20_000) + 1e-12
 
 
-@pytest.mark.parametrize("design", ALL)
-@pytest.mark.parametrize("k", [1, 7, 499, 999])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_exactly_k(design, k, dtype):
-    x = torch.randn(3, 1000, generator=generator()) * torch.tensor([[0.01], [1.0], [8.0]])
-    x[:, :300] = x[:, :1]  # ties
+def exactly_k(design, n, k, dtype):
+    x = torch.randn(3, n, generator=generator()) * torch.tensor([[0.01], [1.0], [8.0]])
+    x[:, : 3 * n // 10] = x[:, :1]  # ties
     made = by_scores(design, k, x.to(dtype))
     draws = made.sample((4,), generator=generator())
     assert draws.dtype == dtype
@@ -134,8 +140,21 @@ def test_exactly_k(design, k, dtype):
     assert (indices.diff(dim=-1) > 0).all()
 
 
+@pytest.mark.parametrize(("design", "k", "dtype"), in_turn(ALL, [1, 7, 99, 199], DTYPES))
+def test_exactly_k(design, k, dtype):
+    exactly_k(design, 200, k, dtype)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("design", ALL)
+@pytest.mark.parametrize("k", [1, 7, 499, 999])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exactly_k_of_a_thousand(design, k, dtype):
+    exactly_k(design, 1000, k, dtype)
+
+
 @pytest.mark.parametrize("design", [Systematic, TreePivotal, RandomSystematic, RandomTreePivotal])
-@pytest.mark.parametrize("k", [1, 1000, 500_000, 999_999])
+@pytest.mark.parametrize("k", [costly(1), 1000, costly(500_000), 999_999])
 def test_exactly_k_of_a_million(design, k):
     x = 3 * torch.randn(1_000_000, generator=generator())
     pi = khot.sigmoid_topk(x, k)

@@ -11,6 +11,7 @@ import torch
 
 from khot.kernels import cpu, loader
 from strategies.instruction_sets import every_instruction_set
+from strategies.quick_run import in_turn
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -58,8 +59,7 @@ def assert_true(result, inputs, roundings=64):
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "dtype", "threads"), in_turn(SHAPES, DTYPES, [1, 2]), indirect=["threads"])
 def test_equals_truth(shape, dtype):
     inputs = problem(shape, dtype)
     before = [tensor.clone() for tensor in inputs]
@@ -68,7 +68,7 @@ def test_equals_truth(shape, dtype):
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "threads"), in_turn(DTYPES, [1, 2]), indirect=["threads"])
 def test_equals_truth_in_a_very_long_row(dtype):
     inputs = problem(LONG, dtype)
     assert_true(cpu.gate_jacobian(*inputs), inputs)
@@ -143,9 +143,12 @@ def test_a_lazily_negated_view_is_read_as_negated():
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(2, 37), (300, 64), (1, 100003)])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "threads"),
+    in_turn([(2, 37), (300, 64), (1, 100003)], DTYPES, [1, 2]),
+    indirect=["threads"],
+)
 def test_gradient_without_weight_cannot_spoil_a_row(shape, dtype, bad):
     residual, grad, temperature = problem(shape, dtype)
     expected = cpu.gate_jacobian(residual, grad, temperature)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from khot.kernels import cpu, loader
 from strategies.instruction_sets import every_instruction_set
+from strategies.quick_run import in_turn
 from strategies.rows_to_select import LIES, ROWS, SAMPLES, misleading, problem
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -44,8 +45,7 @@ def budgets(n):
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(("kind", "dtype", "threads"), in_turn(ROWS, DTYPES, [1, 2]), indirect=["threads"])
 def test_equals_truth(kind, dtype):
     for shape in SHAPES:
         x = problem(kind, shape, dtype)
@@ -56,8 +56,7 @@ def test_equals_truth(kind, dtype):
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(("kind", "dtype"), in_turn(ROWS, DTYPES))
 def test_equals_truth_in_a_long_row(kind, dtype):
     x = problem(kind, LONG, dtype)
     for k in budgets(LONG[-1]):
@@ -65,8 +64,7 @@ def test_equals_truth_in_a_long_row(kind, dtype):
 
 
 @pytest.mark.usefixtures("threads", "poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(("kind", "dtype", "threads"), in_turn(ROWS, DTYPES, [1, 2]), indirect=["threads"])
 def test_mask_and_a_budget_for_each_row(kind, dtype):
     rng = np.random.default_rng(1)
     for shape in [(9, 20), (4, 3, 70), (20, 1000)]:
@@ -80,9 +78,7 @@ def test_mask_and_a_budget_for_each_row(kind, dtype):
         assert_selected(cpu.hard_topk(scores, budget, torch.zeros_like(allowed)), x, k, np.zeros_like(mask))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SAMPLES)
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("lie", "n", "dtype"), in_turn(LIES, SAMPLES, DTYPES))
 def test_a_sample_that_misleads_costs_time_only(n, dtype, lie):
     x, budgets = misleading(lie, n, dtype)
     for k in budgets:

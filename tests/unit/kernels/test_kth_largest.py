@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strategies.quick_run import in_turn
 from strategies.rows_to_select import LIES, ROWS, SAMPLES, misleading, problem
 
 SOURCES = Path(__file__).parents[3] / "csrc"
@@ -75,9 +76,9 @@ def assert_right(select, x, order, k):
     assert call(select, "above", x, order[k - 1]) == above
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "kind", [kind for kind in ROWS if kind not in ("mixed", "uniform bits") and "NaN" not in kind]
+    ("kind", "dtype"),
+    in_turn((kind for kind in ROWS if kind not in ("mixed", "uniform bits") and "NaN" not in kind), DTYPES),
 )
 def test_order_statistics(select, kind, dtype):
     for n in (1, 2, 17, 64, 65, 500, 5000, 140_003):
@@ -89,9 +90,7 @@ def test_order_statistics(select, kind, dtype):
         assert np.array_equal(x, before)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SAMPLES)
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(("lie", "n", "dtype"), in_turn(LIES, SAMPLES, DTYPES))
 def test_a_sample_that_misleads(select, n, dtype, lie):
     x, budgets = misleading(lie, n, dtype)
     order = np.sort(x)[::-1]

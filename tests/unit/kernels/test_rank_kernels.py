@@ -10,6 +10,7 @@ import torch
 from sklearn.isotonic import isotonic_regression
 
 from khot.kernels import cpu
+from strategies.quick_run import in_turn
 
 pytestmark = pytest.mark.usefixtures("library", "poisoned")
 
@@ -37,9 +38,7 @@ def true_ranks(x, temperature, descending):
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("shape", "scale", "descending"), in_turn(SHAPES, SCALES, [False, True]))
 def test_ranks_and_their_jacobian(dtype, shape, scale, descending):
     x = tied_scores(shape, dtype, scale)
     g = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)

@@ -6,6 +6,7 @@ import torch
 
 from khot.kernels import cpu, loader
 from strategies.instruction_sets import every_instruction_set
+from strategies.quick_run import in_turn
 from strategies.rows_to_select import ROWS, problem
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -41,8 +42,7 @@ def assert_entries(found, x, k, mask=None, by_position=False, temperature=None):
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(("kind", "dtype"), in_turn(ROWS, DTYPES))
 def test_equals_a_stable_sort(kind, dtype):
     for shape in SHAPES:
         x = torch.from_numpy(problem(kind, shape, dtype))
@@ -61,8 +61,7 @@ def test_a_long_row(kind):
 
 
 @pytest.mark.usefixtures("poisoned")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ROWS)
+@pytest.mark.parametrize(("kind", "dtype"), in_turn(ROWS, DTYPES))
 def test_masks_temperatures_and_strides(kind, dtype):
     rng = np.random.default_rng(1)
     for shape in [(9, 20), (4, 3, 70), (20, 1000), (3, 5000)]:

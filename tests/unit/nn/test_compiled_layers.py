@@ -8,6 +8,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import khot
 from khot.nn import GumbelTopK, PairwiseTopK, SampledTopK, Select, SigmoidTopK, SparseTopK, TopK
 from khot.schedules import TemperatureScheduler, exponential
+from strategies.quick_run import costly
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -22,11 +23,11 @@ def counted(module, backend="eager"):
     ("make", "backend"),
     [
         (lambda: SigmoidTopK(2), "aot_eager"),
-        (lambda: SigmoidTopK(2.5, learn_k=True, k_max=5), "eager"),
+        costly(lambda: SigmoidTopK(2.5, learn_k=True, k_max=5), "eager"),
         (lambda: SparseTopK(2, norm=1.5), "eager"),
         (lambda: GumbelTopK(2), "eager"),
-        (lambda: PairwiseTopK(2, window=0.5, largest=False), "eager"),
-        (lambda: TopK(2, "softsort", at_most=True, eval_mode="hard"), "eager"),
+        costly(lambda: PairwiseTopK(2, window=0.5, largest=False), "eager"),
+        costly(lambda: TopK(2, "softsort", at_most=True, eval_mode="hard"), "eager"),
     ],
 )
 def test_a_schedule_compiles_once(make, backend):

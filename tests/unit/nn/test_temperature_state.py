@@ -65,12 +65,12 @@ def test_every_layer_learns_it_also_in_a_model_of_a_half_type(make):
 
 
 @every_layer
-@pytest.mark.parametrize("value", [-1, 0.0, math.nan, math.inf, torch.tensor(-1.0)])
 @pytest.mark.parametrize("learn", [False, True])
-def test_only_a_positive_number_can_be_assigned(make, value, learn):
+def test_only_a_positive_number_can_be_assigned(make, learn):
     layer = make(2, learn_temperature=learn)
-    with pytest.raises(ValueError, match="temperature must be positive and finite"):
-        layer.temperature = value
+    for value in (-1, 0.0, math.nan, math.inf, torch.tensor(-1.0)):
+        with pytest.raises(ValueError, match=f"temperature must be positive and finite.* {float(value):g}"):
+            layer.temperature = value
     with pytest.raises(ValueError, match=r"temperature must be one number, got a tensor of shape \(2,\)"):
         layer.temperature = torch.ones(2)
     with pytest.raises(TypeError, match="temperature must be a number"):

@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 import khot
 from khot.relaxations.registry import get, names
 from khot.relaxations.straight_through import straight_through
+from strategies.quick_run import in_turn
 
 pytestmark = pytest.mark.usefixtures("implementation")
 
@@ -49,8 +50,7 @@ def assert_entries(found, scores, k, **settings):
     assert (found.weights[~exists] == 0).all()
 
 
-@pytest.mark.parametrize("order", ["score", "position"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "order"), in_turn(DTYPES, ["score", "position"]))
 def test_is_a_stable_sort_and_a_gather(dtype, order):
     for shape in SHAPES:
         scores = some(shape, dtype)
@@ -62,8 +62,7 @@ def test_is_a_stable_sort_and_a_gather(dtype, order):
             assert_entries(hard, scores, k, order=order, hard=True)
 
 
-@pytest.mark.parametrize("order", ["score", "position"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "order"), in_turn(DTYPES, ["score", "position"]))
 def test_ties_by_index(dtype, order):
     for n in (6, 70, 2000):
         scores = some((4, n)).mul(2).round().to(dtype)

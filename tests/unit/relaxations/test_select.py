@@ -7,6 +7,7 @@ import torch
 
 from khot import hard_topk, select, topk, topk_entries, topk_matrix
 from khot.relaxations import registry
+from strategies.quick_run import costly
 
 STEADY = [name for name, spec in registry.specs().items() if not spec.stochastic]
 BLENDING = [name for name in STEADY if registry.get(name).matrix is not None]
@@ -109,7 +110,7 @@ def test_any_dim_smallest_and_ties(method):
     assert hard_topk(torch.zeros(7), 3).nonzero().flatten().tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("method", ["sigmoid", "softsort", "successive_halving"])
+@pytest.mark.parametrize("method", ["sigmoid", "softsort", costly("successive_halving")])
 def test_other_dtypes_and_transforms(method):
     values, scores = problem(4, 8)
     half = select(values.bfloat16(), scores.bfloat16(), 2, method)

@@ -15,6 +15,7 @@ from khot.vision import (
     from_config,
 )
 from khot.vision.token_selection import TokenSelection
+from strategies.quick_run import costly
 
 SELECTING = ["topk_attention", "topk_dynamic"]
 MODELS = [*SELECTING, "vit"]
@@ -164,7 +165,7 @@ def test_bfloat16(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [SELECTING[0], pytest.param(SELECTING[1], marks=pytest.mark.full)])
+@pytest.mark.parametrize("model", [SELECTING[0], costly(SELECTING[1])])
 def test_they_compile_in_one_graph(model):
     torch.manual_seed(0)
     network = from_config(small(model, depth=1))
@@ -179,7 +180,7 @@ def test_they_compile_in_one_graph(model):
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", SELECTING)
+@pytest.mark.parametrize("model", [SELECTING[0], costly(SELECTING[1])])
 def test_they_export(model):
     torch.manual_seed(0)
     network = from_config(small(model, depth=1)).eval()

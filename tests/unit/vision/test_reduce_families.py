@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from khot.vision import reduce_tokens, restore_tokens
+from strategies.quick_run import costly
 from strategies.token_modes import MODES, way
 
 transformers = pytest.importorskip("transformers")
@@ -66,6 +67,8 @@ FAMILIES = {
     siglip: ("encoder.layers", "self_attn", ("layer_norm1", "layer_norm2"), 0),
 }
 families = pytest.mark.parametrize("family", FAMILIES)
+QUICK = {vit, dinov2_with_registers, siglip}  # with one token before the patches, with several, with none
+some_families = pytest.mark.parametrize("family", [f if f in QUICK else costly(f) for f in FAMILIES])
 
 
 def built(family, **settings):
@@ -119,7 +122,7 @@ def test_the_tokens_kept_are_the_most_attended(family, attention):
     "method",
     [
         "straight_through",
-        *(pytest.param(m, marks=pytest.mark.full) for m in (*MODES, "softsort") if m != "straight_through"),
+        *(costly(m) for m in (*MODES, "softsort") if m != "straight_through"),
     ],
 )
 @families
@@ -138,7 +141,7 @@ def test_keep_rate_one_restored_and_trained(family, method):
     assert torch.equal(model(x).last_hidden_state, before)
 
 
-@families
+@some_families
 def test_in_eval_every_selecting_mode_is_hard(family):
     model, x = built(family)
     results = []
@@ -149,7 +152,7 @@ def test_in_eval_every_selecting_mode_is_hard(family):
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-@families
+@some_families
 def test_copied_and_saved_whole(family, tmp_path):
     model, x = built(family)
     reduce_tokens(model, 0.5)

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from khot.vision import reduce_tokens, restore_tokens
+from strategies.quick_run import in_turn
 from strategies.token_modes import way
 
 transformers = pytest.importorskip("transformers")
@@ -88,8 +89,7 @@ def test_hidden_states_can_be_asked_for():
     assert [state.shape[1] for state in states] == [26, 26, 11, 11, 5]
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("method", [*METHODS, "soft_rank"])
+@pytest.mark.parametrize(("method", "attention"), in_turn([*METHODS, "soft_rank"], ["eager", "sdpa"]))
 def test_padding_mask_of_the_model(method, attention):
     """Neither what padding holds nor how much of it there is changes anything."""
     model, x = vit(attn_implementation=attention)

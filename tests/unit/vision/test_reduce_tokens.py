@@ -10,6 +10,7 @@ from torch import nn
 import khot
 from khot.vision import count_flops, reduce_tokens, restore_tokens
 from khot.vision.tokens import reduction as reduction_module
+from strategies.quick_run import costly, in_turn
 from strategies.timm_style import PostNormBlock, TimmStyle, model_and_patches
 from strategies.token_modes import MODES, way
 
@@ -151,9 +152,10 @@ def test_which_methods_give_the_scores_a_gradient(method, cls, monkeypatch):
     ("method", "cls"),
     [
         ("soft", True),
-        ("soft_rank", False),
-        ("softsort", True),
-        *(("merge", cls) for cls in (True, False)),
+        costly("soft_rank", False),
+        costly("softsort", True),
+        ("merge", True),
+        costly("merge", False),
     ],
 )
 def test_gradients_by_differences(method, cls):
@@ -185,8 +187,7 @@ def test_a_deep_copy_is_its_own():
     assert other.token_reduction.tokens_per_stage == (10, 5)
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("method", [*SELECTING, "merge", "gumbel"])
+@pytest.mark.parametrize(("method", "training"), in_turn([*SELECTING, "merge", "gumbel"], [False, True]))
 def test_saved_whole_and_loaded(method, training, tmp_path):
     """With its temperature, its hooks and its random numbers; what is loaded is its own, and is restored."""
     model, x = model_and_patches()
@@ -365,10 +366,7 @@ def test_fewer_real_patches_than_places(method):
     ("method", "training"),
     [
         ("straight_through", True),
-        *(
-            pytest.param(*others, marks=pytest.mark.full)
-            for others in (("straight_through", False), ("soft", True), ("merge", False))
-        ),
+        *(costly(*others) for others in (("straight_through", False), ("soft", True), ("merge", False))),
     ],
 )
 def test_compiled(method, training):
@@ -381,7 +379,7 @@ def test_compiled(method, training):
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("method", ["straight_through", "merge"])
+@pytest.mark.parametrize("method", ["straight_through", costly("merge")])
 def test_exported(method):
     model, x = model_and_patches()
     reduction = reduce_tokens(model.eval(), 0.6, (1, 2), **way(method))

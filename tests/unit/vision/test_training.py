@@ -13,6 +13,7 @@ from torch import nn
 from khot.vision import load_network, preset_names
 from khot.vision.data import ImageTensors
 from khot.vision.training import RunConfig, TrainSettings, evaluate, run_preset, train
+from strategies.quick_run import costly
 from strategies.small_runs import bright_halves, small_run
 
 DATA = (bright_halves(), bright_halves(20, seed=1))
@@ -26,7 +27,7 @@ def without_time(history):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
 
 
-@pytest.mark.parametrize("model", ["topk_attention", "topk_dynamic", "vit"])
+@pytest.mark.parametrize("model", ["topk_attention", costly("topk_dynamic"), costly("vit")])
 def test_it_learns_and_writes_what_it_found(model, tmp_path):
     results = train(
         small_run({"model": model}, epochs=15, batch_size=8, learning_rate=0.02), tmp_path, data=DATA
@@ -48,7 +49,7 @@ class StoppedError(Exception):
     pass
 
 
-@pytest.mark.parametrize("stop_at", [1, 4, 7, 11])
+@pytest.mark.parametrize("stop_at", [costly(1), costly(4), costly(7), 11])
 def test_a_stopped_run_goes_on_to_the_same_result(stop_at, tmp_path):
     """With all noise there is: order, shifts, mixup, dropout. 3 steps an epoch, kept every 2."""
     config = small_run({"dropout": 0.2}, epochs=4, mixup=0.5, checkpoint_steps=2)
@@ -86,6 +87,13 @@ def test_the_callers_random_numbers_are_left_alone(tmp_path):
     assert torch.equal(torch.rand(3), expected)
 
 
+@pytest.fixture(scope="module")
+def as_usual(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("as usual")
+    train(small_run(), folder, data=DATA)
+    return weights(folder)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -102,10 +110,9 @@ def test_the_callers_random_numbers_are_left_alone(tmp_path):
         {"epochs": 1},
     ],
 )
-def test_every_setting_is_read(change, tmp_path):
-    train(small_run(), tmp_path / "as usual", data=DATA)
-    train(small_run(**change), tmp_path / "changed", data=DATA)
-    assert not torch.equal(weights(tmp_path / "as usual"), weights(tmp_path / "changed"))
+def test_every_setting_is_read(change, as_usual, tmp_path):
+    train(small_run(**change), tmp_path, data=DATA)
+    assert not torch.equal(as_usual, weights(tmp_path))
 
 
 def test_the_learning_rate_grows_then_falls_along_half_a_cosine():

@@ -13,6 +13,7 @@ import torch
 from scipy.optimize import minimize
 
 from khot import soft_rank, soft_sort
+from strategies.quick_run import in_turn
 
 cases = pytest.mark.parametrize(
     ("n", "temperature"), [(n, t) for n in (1, 2, 3, 5, 6, 7) for t in (0.05, 0.4, 1.5, 20.0)]
@@ -43,8 +44,7 @@ def assert_no_corner_is_better(direction, point, w):
 
 @cases
 @regularizations
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("ties", "descending"), in_turn([False, True], [False, True]))
 def test_ranks(n, temperature, regularization, ties, descending):
     x, w = row(n, ties), np.arange(1.0, n + 1)
     z = (-x if descending else x) / temperature

@@ -12,6 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from khot.kernels import cpu, loader
 from khot.relaxations import soft_rank, soft_sort
 from khot.relaxations.ranks import _isotonic
+from strategies.quick_run import in_turn
 
 DTYPES = [torch.float32, torch.float64]
 
@@ -113,9 +114,9 @@ def test_a_mask_is_as_if_the_entries_were_not_there(regularization, temperature)
         )
 
 
-@pytest.mark.parametrize("function", [soft_rank, soft_sort])
-@pytest.mark.parametrize("regularization", ["l2", "kl"])
-@pytest.mark.parametrize("temperature", [0.3, 3.0])
+@pytest.mark.parametrize(
+    ("function", "regularization", "temperature"), in_turn([soft_rank, soft_sort], ["l2", "kl"], [0.3, 3.0])
+)
 def test_derivatives(function, regularization, temperature):
     x = row(12, 3).reshape(2, 6).requires_grad_()
     tau = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)

@@ -213,7 +213,8 @@ def test_far_values_do_not_wash_out_near_ones(network, distribution, dtype):
 
 
 CAUCHY = dataclasses.replace(registry.get("network"), example_options=({"distribution": "cauchy"},))
-COSTLY = {"largest_row", "scales", "second_order", "small_weights"}  # run for the logistic swaps too
+# Run for the logistic swaps too; of the rows there is `test_gradient_of_the_rows`.
+COSTLY = {"largest_row", "row_derivatives", "scales", "second_order", "small_weights"}
 CHECKS = [
     check
     for check in relaxation_checks(CAUCHY)

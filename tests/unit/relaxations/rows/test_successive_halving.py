@@ -8,6 +8,7 @@ import torch
 
 from khot import successive_halving_topk, topk_matrix
 from khot.relaxations.rows.successive_halving import successive_halving_matrix, successive_halving_select
+from strategies.quick_run import costly
 from strategies.random_scores import scores as rows
 
 PUBLISHED_CODE_FAILS = [(64, 10), (96, 10), (100, 10), (50, 7)]
@@ -99,7 +100,7 @@ def test_small_rows_by_the_identity(n):
             np.testing.assert_allclose(weights.numpy(), expected.sum(0), atol=1e-13)
 
 
-@pytest.mark.parametrize("boost", ["softmax", "base20"])
+@pytest.mark.parametrize("boost", ["softmax", costly("base20")])
 def test_derivatives(boost):
     scores, values = rows(2, 7).requires_grad_(), rows(2, 7, 2, seed=1).requires_grad_()
 

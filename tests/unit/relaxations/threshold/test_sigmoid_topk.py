@@ -82,9 +82,9 @@ def row(n: int, seed: int = 0) -> np.ndarray:
     return 2 * np.random.default_rng(seed).standard_normal(n)
 
 
-def objective(x: np.ndarray, temperature: float, y: np.ndarray) -> float:
-    """⟨x, y⟩ + τ ΣH(y)."""
-    return float(x @ y + temperature * (entr(y) + entr(1 - y)).sum())
+def objective(x: np.ndarray, temperature: float, y: np.ndarray) -> np.ndarray:
+    """⟨x, y⟩ + τ ΣH(y) of each row y."""
+    return y @ x + temperature * (entr(y) + entr(1 - y)).sum(-1)
 
 
 def weights(x: np.ndarray, k: float, temperature: float = 1.0) -> np.ndarray:
@@ -116,16 +116,15 @@ def test_no_feasible_point_is_better(n, k):
     y = weights(x, k, temperature)
     at_y = objective(x, temperature, y)
     assert abs(y.sum() - k) <= 1e-12
-    for _ in range(200):
-        other = weights(5 * rng.normal(size=n), k)
-        swap = rng.normal(size=n)
-        swap -= swap.mean()
-        reach = np.where(swap > 0, 1 - y, y) / np.abs(swap)
-        for step in (1e-3, 0.1, 0.9):
-            for point in (y + step * (other - y), y + step * reach.min() * swap):
-                assert objective(x, temperature, point) <= at_y + 1e-13
-                if step == 0.9:  # strictly concave: a real step is really worse
-                    assert objective(x, temperature, point) < at_y
+    others = weights(5 * rng.normal(size=(200, n)), k)
+    swaps = rng.normal(size=(200, n))
+    swaps -= swaps.mean(-1, keepdims=True)
+    reach = (np.where(swaps > 0, 1 - y, y) / np.abs(swaps)).min(-1, keepdims=True)
+    for step in (1e-3, 0.1, 0.9):
+        for points in (y + step * (others - y), y + step * reach * swaps):
+            assert np.all(objective(x, temperature, points) <= at_y + 1e-13)
+            if step == 0.9:  # strictly concave: a real step is really worse
+                assert np.all(objective(x, temperature, points) < at_y)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 11.0])

@@ -6,6 +6,7 @@ import torch
 
 import khot
 from khot.testing.truth import sparse
+from strategies.quick_run import in_turn
 
 norms = pytest.mark.parametrize("norm", [1.1, 4 / 3, 1.5, 1.7])
 
@@ -15,9 +16,8 @@ def scores(shape, dtype=torch.float64, seed=0):
 
 
 @pytest.mark.usefixtures("implementation")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @norms
-@pytest.mark.parametrize("k", [0.3, 1, 5.5, 20, 39])
+@pytest.mark.parametrize(("k", "dtype"), in_turn([0.3, 1, 5.5, 20, 39], [torch.float32, torch.float64]))
 def test_value_and_gradient_are_those_of_extended_precision(k, norm, dtype):
     """The Jacobian is (diag w − w wᵀ/Σw)/τ with w = y^{2−q}/(q − 1) inside (0, 1)."""
     temperature, p = 0.6, 1 / (norm - 1)
