@@ -41,12 +41,15 @@ _DTYPES = (torch.float32, torch.float64)
 Result = Literal["like", "row", "pair", "indices", "places", "indices of places"]
 
 
-def taken(*tensors: Tensor) -> bool:
-    """Whether these operations are to be called: compiling, not exporting, what the kernels can read."""
+def taken(*tensors: Tensor, constants: bool = False) -> bool:
+    """Whether these operations are to be called: compiling, not exporting, what the kernels can read.
+
+    Nor in forward mode, where a raw operation would lose the tangents, unless all arguments are constants.
+    """
     return (
         torch.compiler.is_compiling()
         and not torch.compiler.is_exporting()
-        and not inside_forward_mode()  # a raw operation would lose the tangents
+        and (constants or not inside_forward_mode())
         and _library_is_there()
         and all(t.is_cpu and t.dtype in _DTYPES for t in tensors)
     )

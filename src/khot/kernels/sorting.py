@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
 from khot.kernels import cpu, operations
+from khot.kernels.loops import as_operation, loops_are_operations
 
 __all__ = ["TOO_LONG", "argsort", "unsorted"]
 
@@ -36,9 +39,46 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
 def unsorted(values: Tensor, order: Tensor) -> Tensor:
     """Sorted ``values`` (…, n) at the places they came from, ``order`` (…, n) being that of `argsort`.
 
-    With a graph. Compiled, by a second sort: Inductor may read the target of a scatter before it is written
-    where it fuses it with a reduction of a mask (torch 2.13; a contract check holds it).
+    With a graph. Compiled, it is an operation: Inductor would compute the places anew wherever the result is
+    read, and may read the target of a scatter before it is written (torch 2.13; a contract check holds it).
     """
-    if torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling():
+        return _at_places(values, order)
+    if not loops_are_operations(of_constants=True):
         return values.gather(-1, order.argsort(-1))
-    return torch.zeros_like(values).scatter(-1, order, values)
+    if not values.is_floating_point():
+        return _unsorted(values, order)
+    if loops_are_operations():
+        return cast("Tensor", _Unsorted.apply(values, order))  # pyright: ignore[reportUnknownMemberType]
+    place = torch.arange(order.shape[-1], device=order.device).expand(order.shape)
+    return values.gather(-1, _unsorted(place, order))
+
+
+class _Unsorted(torch.autograd.Function):
+    """(values, order) → values at their places, in a compiled graph."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, order: Tensor) -> Tensor:
+        return _unsorted(values, order)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (order,) = ctx.saved_tensors
+        return grads[0].gather(-1, order), None
+
+
+def _at_places(values: Tensor, order: Tensor) -> Tensor:
+    return values.new_zeros(values.shape).scatter(-1, order, values)
+
+
+def _look_at_places(values: Tensor, order: Tensor) -> Tensor:
+    return values.new_empty(values.shape)
+
+
+_unsorted = as_operation("unsorted(Tensor values, Tensor order) -> Tensor", _at_places, _look_at_places)

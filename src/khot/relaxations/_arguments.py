@@ -241,6 +241,9 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
     batch = scores.shape[:dim] + scores.shape[dim + 1 :]
     dtype = compute_dtype(scores)
     if not isinstance(value, Tensor):
+        if torch.compiler.is_compiling():
+            # By a product: what torch.full makes of a number, Dynamo takes for a constant.
+            return (torch.ones((), dtype=dtype, device=scores.device) * value).expand(*batch, 1)
         return torch.full((), float(value), dtype=dtype, device=scores.device).expand(*batch, 1)
     if not _broadcasts_to(value.shape, batch):
         raise ValueError(

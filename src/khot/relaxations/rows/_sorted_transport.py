@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
+from khot.kernels.loops import as_operation, loops_are_operations
 from khot.kernels.sorting import argsort, unsorted
 
 __all__ = ["transport_rows", "transport_weights"]
@@ -87,17 +88,18 @@ def _plan(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> tuple[Tensor, Ten
     middle = middle[..., : boundary.shape[-1]].unsqueeze(-2)
     differences = torch.where(taken & active.unsqueeze(-2), best.unsqueeze(-1) - middle, 0).clamp(-_FAR, _FAR)
     problem = _Problem(differences, torch.minimum(place, last).unsqueeze(-1), active.unsqueeze(-2), taken)
-    shift = _root(problem)
+    still = problem._replace(differences=differences.detach())
+    shift = _root_of(*still) if loops_are_operations(of_constants=True) else _root(*still)
     for _ in range(2):
         shift = shift + _newton_step(*_conditions(problem, shift)[1:])
     return _conditions(problem, shift)[0], back
 
 
-def _root(problem: _Problem) -> Tensor:
+def _root(differences: Tensor, place: Tensor, active: Tensor, allowed: Tensor) -> Tensor:
     """The thresholds, relative to the middles, nearly; without a graph."""
-    problem = problem._replace(differences=problem.differences.detach())
-    shift = torch.zeros_like(problem.differences[..., 0, :])
-    may_stop_early = is_plain(problem.differences)
+    problem = _Problem(differences, place, active, allowed)
+    shift = torch.zeros_like(differences[..., 0, :])
+    may_stop_early = is_plain(differences)
     for _ in range(_STEPS):
         _, excess, curvature = _conditions(problem, shift)
         step = _newton_step(excess, curvature)
@@ -108,7 +110,18 @@ def _root(problem: _Problem) -> Tensor:
         change = step.flip(-1).cumsum(-1)
         spread = change.amax(-1, keepdim=True).clamp_min(0) - change.amin(-1, keepdim=True).clamp_max(0)
         shift = shift + step * torch.where(spread > 1e-3, torch.log1p(spread) / spread.clamp_min(1e-3), 1)
-    return shift
+    return shift.contiguous()
+
+
+def _look_at_root(differences: Tensor, *others: Tensor) -> Tensor:
+    return torch.empty_like(differences[..., 0, :], memory_format=torch.contiguous_format)
+
+
+_root_of = as_operation(
+    "transport_root(Tensor differences, Tensor place, Tensor active, Tensor allowed) -> Tensor",
+    _root,
+    _look_at_root,
+)
 
 
 def _conditions(problem: _Problem, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:

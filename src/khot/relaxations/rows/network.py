@@ -15,22 +15,22 @@ bitonic network, O(n²) work and O(n √n) memory for odd-even. References: Pete
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from khot.kernels.availability import is_plain
+from khot.kernels.loops import loops_are_operations
 from khot.relaxations._arguments import Number, check_choice
 from khot.relaxations._problem import RowsOf, WeightsOf, relaxed_matrix, relaxed_weights
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations.registry import Relaxation, register
+from khot.relaxations.rows._network_passes import Distribution, cdf, through_network
 from khot.relaxations.rows._sorting_networks import Layer, Network, schedule
 
 __all__ = ["Distribution", "network_matrix", "network_topk"]
-
-Distribution = Literal["logistic", "cauchy"]
 
 _WHOLE = 128  # a network of more layers is cut into segments
 
@@ -146,7 +146,10 @@ def _pull_back(
         place = torch.where(allowed, before - 1, count + torch.arange(n, device=z.device).flip(-1) - before)
         z = torch.zeros_like(z).scatter(-1, place, z)
     z = pad(z, (0, max(wires - n, 0)))[..., :wires]
-    w = _through(z, wanted, count, layers, distribution)
+    if count is not None and loops_are_operations():
+        w = through_network(z, wanted, count, network, distribution, n)
+    else:
+        w = _through(z, wanted, count, layers, distribution)
     w = pad(w, (0, max(n - w.shape[-1], 0)))[..., :n]
     if place is None:
         return w.flip(-1)
@@ -195,19 +198,13 @@ def _pull(
 def _step(z: Tensor, count: Tensor | None, layer: Layer, distribution: Distribution) -> tuple[Tensor, Tensor]:
     """Values after a layer, and the probabilities with which its comparators swap."""
     a, b = _pairs(z, layer)
-    stay, swap = _cdf(a - b, distribution), _cdf(b - a, distribution)  # each with its own digits
+    stay, swap = cdf(a - b, distribution), cdf(b - a, distribution)  # each with its own digits
     if count is not None:
         # A pair takes part if its farther wire holds something, in a network that has this layer.
         wire = torch.arange(layer.wires, device=z.device)
         active = _pairs(wire, layer)[1].clamp_min(layer.beyond) < count.unsqueeze(-1)
         stay, swap = torch.where(active, stay, 1), torch.where(active, swap, 0)
     return _joined(z, stay * a + swap * b, swap * a + stay * b, layer)[..., : layer.keep], swap
-
-
-def _cdf(v: Tensor, distribution: Distribution) -> Tensor:
-    if distribution == "logistic":
-        return torch.sigmoid(v)
-    return torch.atan2(torch.ones_like(v), -v) / math.pi
 
 
 def _pairs(wires: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice
 from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
+from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = [
@@ -82,7 +83,7 @@ def successive_halving_topk(
     check_choice(name, "boost", boost, get_args(Boost))
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
-        return _tournament(z, allowed, budgets, most, boost)[1]
+        return _weights_of[boost](z, allowed, budgets, most, torch.ones_like(budgets))
 
     return relaxed_weights(
         name, weights_of, scores, k, temperature, dim, mask, largest, hard, anchored=boost == "softmax"
@@ -219,6 +220,15 @@ def _followed_back(
         slot = unsorted(slot, order)
     return slot, weight
 
+
+def _last_shares(boost: Boost) -> WeightsAt:
+    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int, tau: Tensor) -> Tensor:
+        return _tournament(z, allowed, budgets, most, boost)[1]
+
+    return whole(f"successive_halving_{boost}", weights_of)
+
+
+_weights_of: dict[Boost, WeightsAt] = {boost: _last_shares(boost) for boost in get_args(Boost)}
 
 SPEC = register(
     Relaxation(

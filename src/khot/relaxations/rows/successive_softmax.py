@@ -31,6 +31,7 @@ from khot.relaxations._arguments import (
 )
 from khot.relaxations._capped import capped_weights
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
@@ -81,10 +82,7 @@ def successive_softmax_topk(
     tau = _per_row(name, scores, temperature, dim)
 
     def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
-        total = torch.zeros_like(z)
-        for r, draw in enumerate(_draws(z, allowed, tau, most), 1):
-            total = total + torch.where(r <= budgets, draw, 0)
-        return total
+        return _all_draws(z, allowed, budgets, most, tau)
 
     y = relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard and not capped)
     if not capped:
@@ -135,6 +133,16 @@ def _draws(z: Tensor, allowed: Tensor, tau: Tensor, count: int) -> Iterator[Tens
         yield draw
         if left:
             z = _left_over(alpha, draw, by_score).clamp_min(lowest)
+
+
+def _sum_of_draws(z: Tensor, allowed: Tensor, budgets: Tensor, most: int, tau: Tensor) -> Tensor:
+    total = torch.zeros_like(z)
+    for r, draw in enumerate(_draws(z, allowed, tau, most), 1):
+        total = total + torch.where(r <= budgets, draw, 0)
+    return total
+
+
+_all_draws = whole("successive_softmax", _sum_of_draws)
 
 
 def _left_over(alpha: Tensor, p: Tensor, by_score: Tensor) -> Tensor:

@@ -47,7 +47,12 @@ def linearised_gated(gate: Gate, rows: Rows) -> Tensor:
     """Weights (…, n) with first derivatives in every mode, of aten operations alone."""
     x, k, temperature, n_sorted = rows
     still = x.detach(), k.detach(), temperature.detach()
-    y, state = _portable(gate, *still, n_sorted)
+    if gate.kernel is not None and operations.taken(still[0].to(compute_dtype(x)), constants=True):
+        wide = (t.to(compute_dtype(x)) for t in still)
+        y, state = operations.gated_topk(gate.kernel, *wide, None, gate.norm)
+        y = y.to(x.dtype)
+    else:
+        y, state = _portable(gate, *still, n_sorted)
     moved = [motion(t.to(state.dtype)) for t in (x, k, temperature)]
     return y + tangents(gate, state, still[0].to(state.dtype), *still[1:], *moved)[0].to(y.dtype)
 

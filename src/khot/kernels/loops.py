@@ -1,0 +1,71 @@
+"""A long loop as one operation in a graph of ``torch.compile``.
+
+What is unrolled into hundreds of small steps takes Inductor minutes to compile, and runs no faster for it.
+Here the loop is a raw operation of ``torch.library``, as the kernels are (``khot.kernels.operations``):
+compiled, the graph holds one call of it, inside of which torch runs eagerly, and may look at values. Like
+those it has no autograd formula, which would give ``jvp`` silent zeros: it is called where nothing is
+differentiated, or inside of an ``autograd.Function`` whose backward pass is another such operation. Any
+device has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from khot.kernels.availability import inside_a_transform, inside_forward_mode
+from khot.kernels.operations import library
+
+__all__ = ["as_operation", "loops_are_operations"]
+
+_torch_library = cast("Any", torch.library)  # its functions have no types
+
+
+def loops_are_operations(*, of_constants: bool = False) -> bool:
+    """Whether to call them: compiling, not exporting, and not inside of the transforms of ``torch.func``.
+
+    There an operation would lose tangents, and Dynamo does not always see that a gradient is wanted. A loop
+    ``of_constants``, whose arguments are detached or indices, has neither to lose.
+    """
+    compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return compiled and (of_constants or not (inside_a_transform() or inside_forward_mode()))
+
+
+def as_operation(
+    schema: str,
+    loop: Callable[..., Any],
+    look: Callable[..., Any],
+    *,
+    argument_aside: int | None = None,
+    result_aside: int | None = None,
+) -> Callable[..., Any]:
+    """Register ``loop`` under the name in its schema; ``look`` makes empty results of its arguments.
+
+    All tensors, arguments and results, have the same dimensions of a batch in front; a batch of ``vmap`` is
+    one more of these. Only those whose numbers are given as ``aside`` have none.
+    """
+    name = schema.partition("(")[0]
+    library.define(schema)
+    library.impl(name, loop, "CompositeExplicitAutograd")
+    _torch_library.register_fake(f"khot::{name}", look, lib=library)
+    operation = getattr(torch.ops.khot, name)
+
+    def batched(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+        changed = list(arguments)
+        for i, (argument, dim) in enumerate(zip(arguments, in_dims, strict=True)):
+            if isinstance(argument, Tensor) and i != argument_aside:
+                changed[i] = _in_front(argument, dim, info.batch_size)
+        results = operation(*changed)
+        if isinstance(results, Tensor):
+            return results, 0
+        return results, tuple(None if i == result_aside else 0 for i in range(len(results)))
+
+    _torch_library.register_vmap(f"khot::{name}", batched, lib=library)
+    return cast("Callable[..., Any]", operation)
+
+
+def _in_front(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
