@@ -123,7 +123,9 @@ KHOT_INLINE void step_rows(int whole, double p, SparseGroup<real>& group) {
     if (whole == 2) {
         for (int r = 0; r < GROUP; ++r) ratio[r] = __builtin_sqrt(ratio[r]);
     } else if (whole != 1) {
-        for (int r = 0; r < GROUP; ++r) ratio[r] = __builtin_pow(ratio[r], 1 / p);
+        for (int r = 0; r < GROUP; ++r) {
+            if (ratio[r] != 1) ratio[r] = __builtin_pow(ratio[r], 1 / p);  // it is 1 in rows that are done
+        }
     }
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
