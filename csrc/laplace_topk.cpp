@@ -34,9 +34,10 @@ constexpr int64_t OFTEN_CROSSED = 512;
 
 enum Outcome { OPEN, FOUND, LOST };
 
-// Twice the sums of F below the corner and of 1 − F above it, and how many are above.
+// Twice the sums of F below the corner and of 1 − F above it, how many are above, and the largest of all the terms, that
+// of the entry nearest to the corner.
 struct Tails {
-    double low, high, above;
+    double low, high, above, nearest;
 
     double excess(double k) const { return (above - k) + (low - high) / 2; }
 };
@@ -53,13 +54,14 @@ struct Corner {
 template <typename real>
 struct LaplaceGroup : Group<real> {
     double up[GROUP], least[GROUP], most[GROUP];   // exp(e), and between what it lies
-    double low[GROUP], high[GROUP], above[GROUP];  // the tails there
-    int outcome[GROUP];                            // of the last step
+    double low[GROUP], high[GROUP], above[GROUP], nearest[GROUP];  // the tails there
+    int outcome[GROUP];                                            // of the last step
 
     void set_tails(int r, const Tails& tails) {
         low[r] = tails.low;
         high[r] = tails.high;
         above[r] = tails.above;
+        nearest[r] = tails.nearest;
     }
 };
 
@@ -99,6 +101,7 @@ Tails tails_of_parts(const Parts& parts, int threads, const Body& body) {
         sum.low += of_part[p].low;
         sum.high += of_part[p].high;
         sum.above += of_part[p].above;
+        sum.nearest = of_part[p].nearest > sum.nearest ? of_part[p].nearest : sum.nearest;
     }
     return sum;
 }
@@ -130,6 +133,7 @@ void write_in_parts(const LaplaceTable<real>& kernel, const Row<real>& row, doub
 // low/(2s) + above − high·s/2 = k, for s = exp(−step).
 double step_of(const Tails& tails, double k) {
     const double d = k - tails.above, root = std::sqrt(d * d + tails.low * tails.high);
+    if (d == 0) return (std::log(tails.high) - std::log(tails.low)) / 2;  // whose product may be 0
     return d > 0 ? std::log((d + root) / tails.low) : std::log(tails.high / (root - d));
 }
 
@@ -202,6 +206,7 @@ void search(const LaplaceTable<real>& kernel, const real* x, int64_t n, int coun
         group.open[r] = 1;
         group.up[r] = group.low[r] = group.high[r] = 1;
         group.above[r] = group.k[r];
+        group.nearest[r] = 1;
         group.least[r] = 1 / NEAR;
         group.most[r] = NEAR;
     }
@@ -215,7 +220,7 @@ void search(const LaplaceTable<real>& kernel, const real* x, int64_t n, int coun
             if (group.outcome[r] == OPEN) {
                 busy[still++] = r;
             } else {
-                group.set_tails(r, {1, 1, group.k[r]});  // its next steps, taken with the group's, are none
+                group.set_tails(r, {1, 1, group.k[r], 1});  // its next steps, taken with the group's, are none
             }
         }
         left = still;

@@ -9,7 +9,7 @@
 KHOT_INLINE ivec sign_bit() { return ivec{} + (KHOT_SINGLE ? bits(INT32_MIN) : bits(INT64_MIN)); }
 
 struct LaneTails {
-    vec low, high, above;
+    vec low, high, above, nearest;
 };
 
 // exp(−|z|) with the side of the corner as its sign, −0 too: above is negative.
@@ -22,6 +22,16 @@ KHOT_INLINE void add_distance(vec distance, ivec above, LaneTails& sums) {
     sums.low += (vec)(~above & (ivec)distance);
     sums.high += (vec)(above & (ivec)distance);
     sums.above += (vec)(above & (ivec)all(real(1)));
+    sums.nearest = larger(sums.nearest, distance);
+}
+
+KHOT_INLINE real largest_of_lanes(vec v) {
+    real a[LANES];
+    __builtin_memcpy(a, &v, sizeof v);
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int lane = 0; lane < half; ++lane) a[lane] = a[lane] > a[lane + half] ? a[lane] : a[lane + half];
+    }
+    return a[0];
 }
 
 // The distances of at most SUM_BLOCK entries, z = (x − anchor)·rate, and their tails. The difference comes before the
@@ -73,6 +83,8 @@ KHOT_INLINE void add_tails(const LaneTails& block, Tails& total) {
     total.low += double(sum_of_lanes(block.low));
     total.high += double(sum_of_lanes(block.high));
     total.above += double(sum_of_lanes(block.above));
+    const double nearest = double(largest_of_lanes(block.nearest));
+    total.nearest = nearest > total.nearest ? nearest : total.nearest;
 }
 
 static Tails start(const real* x, real anchor, real rate, real* w, int64_t n) {
@@ -90,7 +102,7 @@ static Tails tails(const real* w, const Corner<real>& corner, int64_t n) {
 static void tails_rows(const real* x, real* w, int64_t n, const int* rows, int count, bool first,
                        LaplaceGroup<real>& group) {
     vec lanes[3][GROUP];
-    real sums[3][GROUP];
+    real sums[3][GROUP], nearest[GROUP];
     for (int i = 0; i < count; ++i) {
         const int r = rows[i];
         const Corner<real> corner(group.up[r]);
@@ -100,15 +112,16 @@ static void tails_rows(const real* x, real* w, int64_t n, const int* rows, int c
         lanes[0][i] = of_row.low;
         lanes[1][i] = of_row.high;
         lanes[2][i] = of_row.above;
+        nearest[i] = largest_of_lanes(of_row.nearest);
     }
     for (int what = 0; what < 3; ++what) sums_of_lanes(lanes[what], count, sums[what]);
     for (int i = 0; i < count; ++i) {
-        group.set_tails(rows[i], {double(sums[0][i]), double(sums[1][i]), double(sums[2][i])});
+        group.set_tails(rows[i], {double(sums[0][i]), double(sums[1][i]), double(sums[2][i]), double(nearest[i])});
     }
 }
 
-// The root of the piece that each row is in, from its tails: see laplace_topk.cpp. An entry that changes its side on the
-// way is wrong by at most half the square of the step.
+// The root of the piece that each row is in, from its tails: see laplace_topk.cpp. It is that of the row if no entry changes
+// its side on the way; one that does is wrong by at most half the square of the step.
 static void step(double n, LaplaceGroup<real>& group) {
     const double exact = (KHOT_SINGLE ? 1e-7 : 1e-16) / n;
 #pragma omp simd
@@ -119,7 +132,8 @@ static void step(double n, LaplaceGroup<real>& group) {
         const bool too_low = d > (low - high) * 0.5;
         group.least[r] = too_low ? up : group.least[r];
         group.most[r] = too_low ? group.most[r] : up;
-        const bool done = (factor - 1) * (factor - 1) <= exact * (low + high);
+        const bool done = (factor - 1) * (factor - 1) <= exact * (low + high) ||
+                          (group.nearest[r] * factor <= 1 && group.nearest[r] <= factor);
         const bool inside = next > group.least[r] && next < group.most[r];  // NaN is not
         group.up[r] = next;
         group.outcome[r] = done ? FOUND : (inside ? OPEN : LOST);

@@ -26,7 +26,14 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice
-from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import (
+    Allowed,
+    attached,
+    in_full,
+    open_problem,
+    relaxed_matrix,
+    relaxed_weights,
+)
 from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register
 
@@ -82,7 +89,8 @@ def successive_halving_topk(
     name = "successive_halving_topk"
     check_choice(name, "boost", boost, get_args(Boost))
 
-    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
+    def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
+        allowed, budgets = in_full(z, allowed, budgets, most)
         return _weights_of[boost](z, allowed, budgets, most, torch.ones_like(budgets))
 
     return relaxed_weights(
