@@ -132,9 +132,9 @@ static void step(double n, LaplaceGroup<real>& group) {
         const bool too_low = d > (low - high) * 0.5;
         group.least[r] = too_low ? up : group.least[r];
         group.most[r] = too_low ? group.most[r] : up;
-        const bool done = (factor - 1) * (factor - 1) <= exact * (low + high) ||
-                          (group.nearest[r] * factor <= 1 && group.nearest[r] <= factor);
         const bool inside = next > group.least[r] && next < group.most[r];  // NaN is not
+        const bool nobody_crosses = group.nearest[r] * factor <= 1 && group.nearest[r] <= factor;
+        const bool done = (factor - 1) * (factor - 1) <= exact * (low + high) || (inside && nobody_crosses);
         group.up[r] = next;
         group.outcome[r] = done ? FOUND : (inside ? OPEN : LOST);
     }
