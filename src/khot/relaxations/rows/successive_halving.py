@@ -224,8 +224,8 @@ def _even_tournament(z: Tensor, k: int, boost: Boost) -> Tensor:
     for order, share in zip(reversed(orders), reversed(shares), strict=True):
         b = weight.shape[-1] - share.shape[-1]
         rest = weight[..., b:]
-        won = rest * share
-        weight = unsorted(torch.cat((weight[..., :b], won, (rest - won).flip(-1)), -1), order)
+        lost = ((1 - share) * rest).flip(-1)
+        weight = unsorted(torch.cat((weight[..., :b], share * rest, lost), -1), order)
     return weight
 
 
