@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from typing import NamedTuple
 
 import torch
@@ -260,7 +261,8 @@ def _ordinary(
     if not (least.item() > -_HUGE and most.item() < _HUGE):  # NaN is not
         return None
     best = hard_topk(rows.detach(), k) > 0
-    return (rows - torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)) / temperature
+    tau = temperature if compute_dtype(scores) == torch.float64 else c_float(temperature).value  # as a tensor
+    return (rows - torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)) / tau
 
 
 def _in_rows(
