@@ -97,18 +97,13 @@ PyObject* laplace_topk(const char* name, PyObject* const* values, Py_ssize_t cou
 }
 
 template <typename real>
-PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
-    return gated_topk<real>(khot::sparse_topk<real>, name, values, count);
-}
-
-template <typename real>
 PyObject* normal_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
     return gated_topk<real>(khot::normal_topk<real>, name, values, count);
 }
 
 // The norm comes first, then what all others take.
 template <typename real>
-PyObject* power_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
+PyObject* sparse_topk(const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 10);
     const double norm = arguments.number_between("norm", 1, 2);
     if (!arguments.ok()) return nullptr;
@@ -116,7 +111,7 @@ PyObject* power_topk(const char* name, PyObject* const* values, Py_ssize_t count
                             [&](const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
                                 const real* temperature, int64_t temperature_stride, real* y, real* state, real*,
                                 int64_t rows, int64_t n, int threads) {
-                                return khot::power_topk(norm, x, mask, k, k_stride, temperature, temperature_stride, y,
+                                return khot::sparse_topk(norm, x, mask, k, k_stride, temperature, temperature_stride, y,
                                                         state, rows, n, threads);
                             });
 }

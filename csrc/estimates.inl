@@ -34,6 +34,22 @@ KHOT_INLINE vec quotient(vec a, vec b) {
     return a / b;
 }
 
+// 1/b within 2 units in the last place; b and 1/b are neither 0 nor subnormal. For loops with too little else to do beside a division.
+KHOT_INLINE vec inverse(vec b) {
+#if KHOT_BODY_AVX512
+    if (KHOT_SINGLE) {
+        const vec estimate = (vec)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)b);
+        return estimate + estimate * (1 - b * estimate);
+    }
+#elif KHOT_BODY_AVX2
+    if (KHOT_SINGLE) {
+        const vec estimate = (vec)_mm256_rcp_ps((__m256)b);
+        return estimate + estimate * (1 - b * estimate);
+    }
+#endif
+    return 1 / b;
+}
+
 // 2^z in float, within 1.5 units in the last place: the whole part of z, rounded to nearest by the addition of a large
 // number, goes into the exponent, and a polynomial of least relative error (2e-9), 1 at 0, takes the rest. The ends are
 // those of exponential(): below −126.5 exactly 0, so that nothing is subnormal, which is slow; CAPPED far above.

@@ -9,14 +9,14 @@ namespace khot {
 enum class GateKind { logistic = 0, laplace = 1, sparse = 2, normal = 3, logistic_weight = 4, power = 5 };
 
 // See gate_jacobian.cpp. real: float, double. x and threshold are those of sigmoid_topk(), for `logistic_weight` alone, norm
-// is that of power_topk(), for `power`, and 2 for all others; mean may be null.
+// is that of sparse_topk(), for `power`, and 2 for all others; mean may be null.
 template <typename real>
 void gate_jacobian(GateKind gate, double norm, const real* state, const real* x, const real* threshold, const real* grad,
                    const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
                    int threads);
 
-// A forward kernel of the family: see sigmoid_topk.cpp, threshold_topk.cpp and normal_topk.cpp. mask and state may be null. False when
-// there was not enough memory.
+// A forward kernel of the family: see sigmoid_topk.cpp, laplace_topk.cpp and normal_topk.cpp. mask and state may be null.
+// False when there was not enough memory.
 template <typename real>
 using GatedTopK = bool(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
                        const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows,
@@ -31,16 +31,12 @@ template <typename real>
 bool laplace_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                   int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
 template <typename real>
-bool sparse_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
-                 int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
-
-template <typename real>
 bool normal_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                  int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);
 
-// The sparse gate of a norm between 1 and 2, both excluded: see power_topk.cpp.
+// Of a norm above 1, at most 2: see sparse_topk.cpp.
 template <typename real>
-bool power_topk(double norm, const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+bool sparse_topk(double norm, const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
                 const real* temperature, int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n,
                 int threads);
 

@@ -61,7 +61,6 @@ PyMethodDef methods[] = {
     KHOT_BOTH(laplace_topk),
     KHOT_BOTH(sparse_topk),
     KHOT_BOTH(normal_topk),
-    KHOT_BOTH(power_topk),
     KHOT_BOTH(hard_topk),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(entries_jacobian),

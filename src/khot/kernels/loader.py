@@ -43,8 +43,6 @@ class Native(Protocol):
     sparse_topk_f64: Callable[..., None]
     normal_topk_f32: Callable[..., None]
     normal_topk_f64: Callable[..., None]
-    power_topk_f32: Callable[..., None]
-    power_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
     topk_entries_f32: Callable[..., None]

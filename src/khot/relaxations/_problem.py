@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_float
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import (
     Number,
     allowed_scores,
@@ -37,31 +39,40 @@ from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 
 __all__ = [
+    "Allowed",
     "LogitsOf",
     "OpenProblem",
     "RowsOf",
     "WeightsOf",
     "attached",
+    "in_full",
     "open_problem",
     "relaxed_matrix",
     "relaxed_weights",
     "rows_of",
     "softmax_rows",
     "weights_of",
+    "where_allowed",
 ]
 
-WeightsOf = Callable[[Tensor, Tensor, Tensor, int], Tensor]
-"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed (…, n), k (…, 1), its maximum ≥ 1."""
+_TINY, _HUGE = 1e-10, 1e10
+
+Allowed = Tensor | None
+"""Which entries (…, n) are allowed; None if all are."""
+
+WeightsOf = Callable[[Tensor, Allowed, Tensor | None, int], Tensor]
+"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed, k (…, 1), its maximum ≥ 1. Where all
+are allowed, k may be None: the maximum in every row."""
 
 RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist
 may give anything finite."""
 
-LogitsOf = Callable[[Tensor, Tensor], Callable[[Tensor], Tensor]]
+LogitsOf = Callable[[Tensor, Allowed], Callable[[Tensor], Tensor]]
 """Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
 
-Normalised = Callable[[Tensor, Tensor], Tensor]
-"""Rows (…, m, n) of logits (…, m, n), over the entries that are allowed (…, n)."""
+Normalised = Callable[[Tensor, Allowed], Tensor]
+"""Rows (…, m, n) of logits (…, m, n), over the entries that are allowed."""
 
 
 def relaxed_weights(
@@ -84,6 +95,11 @@ def relaxed_weights(
     """
     last = position(name, scores, dim)
     scores = directed(scores, largest)
+    z = _ordinary(scores, k, temperature, last, mask, dtype) if anchored else None
+    if z is not None:
+        assert isinstance(k, int)
+        y = weights_of(z, None, None, k).to(scores.dtype).movedim(-1, last)
+        return straight_through(y, hard_topk(scores, k, dim=dim)) if hard else y
     k_rows = budget(name, scores, k, last, integer=True)
     rows, tau = _in_rows(name, scores, temperature, last, mask, dtype)
     settled, fixed, _, k_left, _ = settle(rows, k_rows)
@@ -137,8 +153,10 @@ def attached(result: Tensor, z: Tensor) -> Tensor:
     return result + nothing.view(*nothing.shape, *(1,) * (result.dim() - nothing.dim()))
 
 
-def softmax_rows(logits: Tensor, allowed: Tensor) -> Tensor:
+def softmax_rows(logits: Tensor, allowed: Allowed) -> Tensor:
     """Over the allowed entries; over all, for want of a number, where there are none."""
+    if allowed is None:
+        return torch.softmax(logits, -1)
     excluded = ~allowed & allowed.any(-1, keepdim=True)
     return torch.softmax(logits.masked_fill(excluded.unsqueeze(-2), -math.inf), -1)
 
@@ -180,13 +198,13 @@ def open_problem(
 def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> WeightsOf:
     """The sum of normalised rows, a block of rows at a time: the matrix is never whole in memory."""
 
-    def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
+    def weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
         logits = logits_of(z, allowed)
 
         def block(begin: int, end: int) -> Tensor:
             ranks = torch.arange(begin + 1, end + 1, device=z.device)
             rows = normalised(logits(ranks), allowed)
-            return torch.where((ranks <= k).unsqueeze(-1), rows, 0).sum(-2)
+            return (rows if k is None else torch.where((ranks <= k).unsqueeze(-1), rows, 0)).sum(-2)
 
         if most <= at_once(z.shape[-1]):
             return block(0, most)
@@ -205,6 +223,46 @@ def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsO
         return normalised(logits_of(z, allowed)(ranks), allowed)
 
     return rows
+
+
+def in_full(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
+    """Which are allowed (…, n) and k (…, 1), as tensors, for operators whose rows differ in both."""
+    if allowed is None:
+        allowed = torch.ones(z.shape, dtype=torch.bool, device=z.device)
+    if k is None:
+        k = torch.full((*z.shape[:-1], 1), float(most), dtype=z.dtype, device=z.device)
+    return allowed, k
+
+
+def where_allowed(allowed: Allowed, z: Tensor, otherwise: float) -> Tensor:
+    """z (…, n), and another number at the entries that are not allowed."""
+    return z if allowed is None else torch.where(allowed, z, otherwise)
+
+
+def _ordinary(
+    scores: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    last: int,
+    mask: Tensor | None,
+    dtype: torch.dtype | None,
+) -> Tensor | None:
+    """What `_scaled` gives, in few operations, where nothing is to be settled; None elsewhere.
+
+    That is so in most calls: plain scores, all finite and none huge, no mask, and numbers for k and τ. A
+    small call costs what its operations cost to start, and settling takes more of them than most operators.
+    """
+    if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
+        return None
+    if not (0 < k < scores.shape[last] and _TINY < temperature < _HUGE):
+        return None
+    rows = scores.to(dtype or compute_dtype(scores)).movedim(last, -1)
+    least, most = rows.detach().aminmax()
+    if not (least.item() > -_HUGE and most.item() < _HUGE):  # NaN is not
+        return None
+    best = hard_topk(rows.detach(), k) > 0
+    tau = temperature if compute_dtype(scores) == torch.float64 else c_float(temperature).value  # as a tensor
+    return (rows - torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)) / tau
 
 
 def _in_rows(

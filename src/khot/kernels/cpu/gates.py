@@ -66,7 +66,7 @@ def gated_topk(
     kernel = _gated_kernel(library, gate, norm, dtype == torch.float32)
     n = shape[-1]
     kernel(
-        *((norm,) if norm != 2 else ()),
+        *((norm,) if gate == "sparse" else ()),
         x.data_ptr(),
         0 if mask is None else mask.data_ptr(),
         number_or_address(k),
@@ -88,8 +88,6 @@ def _gated_kernel(library: Native, gate: GateKind, norm: float, single: bool) ->
         return library.laplace_topk_f32 if single else library.laplace_topk_f64
     if gate == "normal":
         return library.normal_topk_f32 if single else library.normal_topk_f64
-    if norm != 2:
-        return library.power_topk_f32 if single else library.power_topk_f64
     return library.sparse_topk_f32 if single else library.sparse_topk_f64
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from khot.relaxations._arguments import Number, check_choice, check_generator
 from khot.relaxations._chunks import chunks
 from khot.relaxations._noise import Noise, gumbel, normal, replay, state_of
-from khot.relaxations._problem import relaxed_weights
+from khot.relaxations._problem import Allowed, in_full, relaxed_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, register
 
@@ -96,7 +96,8 @@ def perturbed_topk(
     check_choice(name, "noise", noise, get_args(Noise))
     check_generator(name, generator)
 
-    def weights_of(z: Tensor, open_entries: Tensor, k_left: Tensor, most: int) -> Tensor:
+    def weights_of(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
+        open_entries, k_left = in_full(z, allowed, k, most)
         settings = (samples, noise, same_noise, generator)
         return cast("Tensor", _Perturbed.apply(z, open_entries, k_left.squeeze(-1), *settings))  # pyright: ignore[reportUnknownMemberType]
 

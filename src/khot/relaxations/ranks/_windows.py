@@ -22,12 +22,12 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
-from khot.relaxations._problem import LogitsOf, relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._problem import Allowed, LogitsOf, relaxed_matrix, relaxed_weights, rows_of, weights_of
 
 __all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]
 
-RanksOf = Callable[[Tensor, Tensor], Tensor]
-"""Descending soft ranks (…, n), at temperature 1, of finite scores (…, n), among those allowed (…, n)."""
+RanksOf = Callable[[Tensor, Allowed], Tensor]
+"""Descending soft ranks (…, n), at temperature 1, of finite scores (…, n), among those allowed."""
 
 _NARROW = 1e-30  # a window of this width is hard, and distances divided by it do not overflow
 
@@ -78,7 +78,7 @@ def _width(
 
 
 def _windows(ranks_of: RanksOf, width: Tensor) -> LogitsOf:
-    def logits_of(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
+    def logits_of(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:
         ranks = ranks_of(z, allowed).unsqueeze(-2)
         w = width.unsqueeze(-1)
 

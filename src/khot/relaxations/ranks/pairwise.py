@@ -19,6 +19,7 @@ from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._linearised import motion, must_linearise
+from khot.relaxations._problem import Allowed, where_allowed
 from khot.relaxations.ranks._windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register
 
@@ -83,9 +84,9 @@ def pairwise_matrix(
     return matrix_from_ranks("pairwise_matrix", pairwise_ranks, scores, k, temperature, window, dim, mask)
 
 
-def pairwise_ranks(z: Tensor, allowed: Tensor) -> Tensor:
+def pairwise_ranks(z: Tensor, allowed: Allowed) -> Tensor:
     """Ranks among those allowed; the others are far below, and beat nobody."""
-    z = torch.where(allowed, z, torch.finfo(z.dtype).min / 4)
+    z = where_allowed(allowed, z, torch.finfo(z.dtype).min / 4)
     if must_linearise():
         return _PairwiseRanks.forward(z.detach()) + _product(z.detach(), motion(z))
     function = _PairwiseRanks if torch.compiler.is_compiling() else _PairwiseRanksForwardMode

@@ -17,6 +17,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from khot.relaxations._arguments import Number
+from khot.relaxations._problem import Allowed
 from khot.relaxations.ranks._windows import RanksOf, matrix_from_ranks, weights_from_ranks
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import Relaxation, register
@@ -94,7 +95,7 @@ def soft_rank_matrix(
 
 
 def _ranks(regularization: Regularization) -> RanksOf:
-    def ranks_of(z: Tensor, allowed: Tensor) -> Tensor:
+    def ranks_of(z: Tensor, allowed: Allowed) -> Tensor:
         return soft_rank(z, regularization=regularization, descending=True, mask=allowed)
 
     return ranks_of

@@ -27,6 +27,7 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.loops import as_operation, loops_are_operations
 from khot.kernels.sorting import argsort, unsorted
+from khot.relaxations._problem import Allowed, in_full
 
 __all__ = ["transport_rows", "transport_weights"]
 
@@ -49,8 +50,9 @@ class _Problem(NamedTuple):
     allowed: Tensor
 
 
-def transport_weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
+def transport_weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
     """The mass (…, n) in the ranks 1 … k."""
+    allowed, k = in_full(z, allowed, k, most)
     plan, back = _plan(z, allowed, k, most)
     ranked = torch.arange(plan.shape[-1], device=z.device) < k.unsqueeze(-1)
     return torch.where(ranked, plan, 0).sum(-1).clamp_max(1).gather(-1, back)

@@ -22,7 +22,15 @@ from torch import Tensor
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice, check_temperature
-from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, softmax_rows, weights_of
+from khot.relaxations._problem import (
+    Allowed,
+    relaxed_matrix,
+    relaxed_weights,
+    rows_of,
+    softmax_rows,
+    weights_of,
+    where_allowed,
+)
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["Variant", "iterative_matrix", "iterative_topk"]
@@ -105,14 +113,15 @@ def _root(name: str, temperature: Number | Tensor) -> Number | Tensor:
     return temperature.sqrt() if isinstance(temperature, Tensor) else math.sqrt(temperature)
 
 
-def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
-    order = argsort(torch.where(allowed, z, -torch.inf).detach(), descending=True)[1]
+def _logits(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:
+    order = argsort(where_allowed(allowed, z.detach(), -torch.inf), descending=True)[1]
     place = torch.arange(z.shape[-1], device=z.device).expand(z.shape)
     place_of = unsorted(place, order).unsqueeze(-2)
-    count = allowed.sum(-1, keepdim=True).clamp_min(1)
+    count = None if allowed is None else allowed.sum(-1, keepdim=True).clamp_min(1)
 
     def logits(ranks: Tensor) -> Tensor:
-        places = torch.minimum(ranks.clamp_min(1), count) - 1
+        existing = ranks if count is None else torch.minimum(ranks.clamp_min(1), count)
+        places = (existing - 1).expand(*z.shape[:-1], -1)
         best = z.gather(-1, order.gather(-1, places))
         distances = best.unsqueeze(-1) - z.unsqueeze(-2)
         return torch.where(place_of < places.unsqueeze(-1), -torch.inf, -distances * distances)
@@ -120,9 +129,9 @@ def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
     return logits
 
 
-def _as_printed(logits: Tensor, allowed: Tensor) -> Tensor:
+def _as_printed(logits: Tensor, allowed: Allowed) -> Tensor:
     """PEAKEDSOFTMAX: the largest term, which is one, is subtracted from the denominator."""
-    terms = torch.where(allowed.unsqueeze(-2), logits, -torch.inf).exp()
+    terms = where_allowed(None if allowed is None else allowed.unsqueeze(-2), logits, -torch.inf).exp()
     return terms / (terms.sum(-1, keepdim=True) - 1)
 
 

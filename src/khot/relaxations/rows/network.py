@@ -24,7 +24,7 @@ from torch.nn.functional import pad
 from khot.kernels.availability import is_plain
 from khot.kernels.loops import loops_are_operations
 from khot.relaxations._arguments import Number, check_choice
-from khot.relaxations._problem import RowsOf, WeightsOf, relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import Allowed, RowsOf, WeightsOf, in_full, relaxed_matrix, relaxed_weights
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._network_passes import Distribution, cdf, through_network
@@ -111,8 +111,11 @@ def _check(name: str, network: str, distribution: str) -> None:
 
 
 def _weights(network: Network, distribution: Distribution) -> WeightsOf:
-    def weights(z: Tensor, allowed: Tensor, k: Tensor, most: int) -> Tensor:
-        wanted = (torch.arange(most, device=z.device) < k).to(z.dtype).unsqueeze(-2)
+    def weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
+        if k is None:
+            wanted = torch.ones(*z.shape[:-1], 1, most, dtype=z.dtype, device=z.device)
+        else:
+            wanted = (torch.arange(most, device=z.device) < k).to(z.dtype).unsqueeze(-2)
         return _pull_back(z, allowed, wanted, network, distribution).squeeze(-2)
 
     return weights
@@ -127,7 +130,7 @@ def _rows(network: Network, distribution: Distribution) -> RowsOf:
 
 
 def _pull_back(
-    z: Tensor, allowed: Tensor, wanted: Tensor, network: Network, distribution: Distribution
+    z: Tensor, allowed: Allowed, wanted: Tensor, network: Network, distribution: Distribution
 ) -> Tensor:
     """``wanted`` (…, m, k), weights of the wires after the network, as weights (…, m, n) of the entries.
 
@@ -136,10 +139,11 @@ def _pull_back(
     n = z.shape[-1]
     layers = schedule(network, n, wanted.shape[-1])
     wires = layers[0].wires if layers else n
-    if wires <= n and is_plain(allowed) and bool(allowed.all()):
+    if wires <= n and (allowed is None or (is_plain(allowed) and bool(allowed.all()))):
         count, place = None, None
         z = z.flip(-1)
     else:
+        allowed = in_full(z, allowed, None, n)[0]
         count = allowed.sum(-1, keepdim=True)
         # Those allowed come first, the last of them on wire 0; comparators of the others take no part.
         before = allowed.flip(-1).cumsum(-1).flip(-1)

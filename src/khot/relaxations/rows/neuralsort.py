@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._problem import Allowed, relaxed_matrix, relaxed_weights, rows_of, weights_of
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["neuralsort_matrix", "neuralsort_topk"]
@@ -98,8 +98,8 @@ def neuralsort_matrix(
     )
 
 
-def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
-    n = allowed.sum(-1, keepdim=True)
+def _logits(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:
+    n = z.shape[-1] if allowed is None else allowed.sum(-1, keepdim=True)
     limit = torch.finfo(z.dtype).max / (8 * (z.shape[-1] + 1))  # a sum of n differences must not overflow
     z = z.clamp(-limit, limit)
     distances = _distance_sums(z, allowed).unsqueeze(-2)
@@ -111,15 +111,18 @@ def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
     return logits
 
 
-def _distance_sums(z: Tensor, allowed: Tensor) -> Tensor:
+def _distance_sums(z: Tensor, allowed: Allowed) -> Tensor:
     """Σ_l |z_j − z_l| at each j, over the allowed l, less what is the same for all j; z must be 0 elsewhere.
 
     Sums go from 0 outwards, so that scores near 0 keep their digits beside others of any size.
     """
     values, order = argsort(z.detach())
     first, end = _runs(values)
-    below = pad(allowed.gather(-1, order).cumsum(-1), (1, 0))
-    signs = below.gather(-1, first) + below.gather(-1, end) - below[..., -1:]
+    if allowed is None:
+        signs = first + end - z.shape[-1]
+    else:
+        below = pad(allowed.gather(-1, order).cumsum(-1), (1, 0))
+        signs = below.gather(-1, first) + below.gather(-1, end) - below[..., -1:]
     ascending, high = z.gather(-1, order), values >= 0
     upper = pad(torch.where(high, ascending, 0).cumsum(-1), (1, 0))
     lower = pad(torch.where(high, 0, ascending).flip(-1).cumsum(-1).flip(-1), (0, 1))

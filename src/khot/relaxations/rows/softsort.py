@@ -16,7 +16,14 @@ from torch import Tensor
 
 from khot.kernels.sorting import argsort
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._problem import (
+    Allowed,
+    relaxed_matrix,
+    relaxed_weights,
+    rows_of,
+    weights_of,
+    where_allowed,
+)
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["softsort_matrix", "softsort_topk"]
@@ -80,8 +87,8 @@ def softsort_matrix(
     return relaxed_matrix("softsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask)
 
 
-def _logits(z: Tensor, allowed: Tensor) -> Callable[[Tensor], Tensor]:
-    order = argsort(torch.where(allowed, z, -torch.inf).detach(), descending=True)[1]
+def _logits(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:
+    order = argsort(where_allowed(allowed, z.detach(), -torch.inf), descending=True)[1]
 
     def logits(ranks: Tensor) -> Tensor:
         places = (ranks - 1).clamp(0, max(z.shape[-1] - 1, 0)).expand(*z.shape[:-1], -1)

@@ -26,7 +26,14 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice
-from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import (
+    Allowed,
+    attached,
+    in_full,
+    open_problem,
+    relaxed_matrix,
+    relaxed_weights,
+)
 from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register
 
@@ -82,7 +89,10 @@ def successive_halving_topk(
     name = "successive_halving_topk"
     check_choice(name, "boost", boost, get_args(Boost))
 
-    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
+    def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
+        if allowed is None and budgets is None:
+            return _even_tournament(z, most, boost)
+        allowed, budgets = in_full(z, allowed, budgets, most)
         return _weights_of[boost](z, allowed, budgets, most, torch.ones_like(budgets))
 
     return relaxed_weights(
@@ -193,6 +203,30 @@ def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) 
         m = t
     slot, weight = _followed_back(orders, rounds, size, z)
     return slot, torch.where(allowed, weight, 0)
+
+
+def _even_tournament(z: Tensor, k: int, boost: Boost) -> Tensor:
+    """The weights of `_tournament` where all rows have the same k and all entries are allowed: in slices."""
+    orders: list[Tensor] = []
+    shares: list[Tensor] = []
+    v, m = z, z.shape[-1]
+    while m > k:
+        order = argsort(v.detach(), descending=True)[1]
+        v = v.gather(-1, order)
+        t = max(k, (m + 1) // 2)
+        b = 2 * t - m
+        alone, best, other = v[..., :b], v[..., b:t], v[..., t:].flip(-1)
+        share = _chance(best, other, boost)
+        v, m = torch.cat((alone, other + share * (best - other)), -1), t
+        orders.append(order)
+        shares.append(share)
+    weight = torch.ones_like(v)
+    for order, share in zip(reversed(orders), reversed(shares), strict=True):
+        b = weight.shape[-1] - share.shape[-1]
+        rest = weight[..., b:]
+        lost = ((1 - share) * rest).flip(-1)
+        weight = unsorted(torch.cat((weight[..., :b], share * rest, lost), -1), order)
+    return weight
 
 
 def _chance(best: Tensor, other: Tensor, boost: Boost) -> Tensor:

@@ -30,7 +30,7 @@ from khot.relaxations._arguments import (
     within_range,
 )
 from khot.relaxations._capped import capped_weights
-from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import Allowed, in_full, relaxed_matrix, relaxed_weights
 from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
 
@@ -81,7 +81,8 @@ def successive_softmax_topk(
     name = "successive_softmax_topk"
     tau = _per_row(name, scores, temperature, dim)
 
-    def weights_of(z: Tensor, allowed: Tensor, budgets: Tensor, most: int) -> Tensor:
+    def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
+        allowed, budgets = in_full(z, allowed, budgets, most)
         return _all_draws(z, allowed, budgets, most, tau)
 
     y = relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard and not capped)

@@ -83,7 +83,8 @@ def test_any_size(n, k, temperature):
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose((matrix @ values).numpy(), expected, rtol=1e-10, atol=1e-11)
     assert ((matrix > 0).sum(-2) <= 1).all(), "an entry feeds one slot"
-    assert torch.equal(weights, successive_halving_topk(scores, k, temperature=temperature))
+    alone = successive_halving_topk(scores, k, temperature=temperature)  # in slices, rounded elsewhere
+    torch.testing.assert_close(weights, alone, rtol=1e-13, atol=0)
     torch.testing.assert_close(weights.sum(-1), torch.full((2,), float(k), dtype=torch.float64))
 
 

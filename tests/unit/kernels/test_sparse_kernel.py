@@ -268,7 +268,7 @@ def test_jacobian_product(shape, norm, dtype):
     assert (out[(y == 0) | (y == 1)] == 0).all()
 
 
-@pytest.mark.parametrize("name", ["power_topk_f32", "power_topk_f64"])
+@pytest.mark.parametrize("name", ["sparse_topk_f32", "sparse_topk_f64"])
 @pytest.mark.parametrize("norm", [1.0, 2.5, math.nan])
 def test_module_checks_the_norm(library, name, norm):
     with pytest.raises(ValueError, match=f"{name}: norm must be above 1 and at most 2"):
