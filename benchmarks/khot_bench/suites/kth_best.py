@@ -1,4 +1,4 @@
-"""The k-th best by all comparisons: O(n²) work, which takes its time, in O(n) memory."""
+"""The k-th best by all comparisons, in long rows."""
 
 from __future__ import annotations
 

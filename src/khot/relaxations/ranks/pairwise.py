@@ -3,8 +3,9 @@
     r_i = 1 + Σ_{j ≠ i} σ((m_j − m_i)/τ)
 
 and windows around the ranks 1 … k as in ``_windows.py``. The term j = i is left out: σ(0) = ½ would shift
-every rank. Cost: O(n²) work in blocks, O(n) memory, forward and backward. Reference: the token-reduction
-notes of Haurum et al. (2023), whose hard formula returns nothing, or a sum, on ties; here ties go by index.
+every rank. Cost: O(n²) work in blocks, O(n) memory, forward and backward; for long rows on the CPU nearly
+linear work (``_comparison_sums.py``). Reference: the token-reduction notes of Haurum et al. (2023), whose
+hard formula returns nothing, or a sum, on ties; here ties go by index.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from khot.relaxations._arguments import Number
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._linearised import motion, must_linearise
 from khot.relaxations._problem import Allowed, where_allowed
+from khot.relaxations.ranks._comparison_sums import MANY, slope_sums, step_sums
 from khot.relaxations.ranks._windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register
 
@@ -103,7 +105,8 @@ def _differences(z: Tensor, part: slice, out: Tensor | None = None) -> Tensor:
 def _product(z: Tensor, v: Tensor) -> Tensor:
     """Σ_j h′(z_j − z_i)(v_j − v_i) at each i: the Jacobian, which is symmetric, times v."""
     if not torch.is_grad_enabled() and is_plain(z, v):
-        return _product_in_place(z, v)
+        quickly = slope_sums(z, v) if z.shape[-1] >= MANY else None
+        return _product_in_place(z, v) if quickly is None else quickly
 
     def rows(part: slice) -> Tensor:
         step = torch.sigmoid(_differences(z, part))
@@ -148,8 +151,10 @@ class _PairwiseRanks(torch.autograd.Function):
 
     @staticmethod
     def forward(z: Tensor) -> Tensor:
-        scratch = _scratch(z) if is_plain(z) else None
         # The sum over all j has σ(0) = ½ for j = i in it.
+        if is_plain(z) and z.shape[-1] >= MANY and (sums := step_sums(z)) is not None:
+            return sums + 0.5
+        scratch = _scratch(z) if is_plain(z) else None
         return _by_blocks(lambda part: 0.5 + _differences(z, part, scratch).sigmoid_().sum(-1), z)
 
     @staticmethod
