@@ -64,6 +64,13 @@ void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& gr
         group.k[r] = k;
         group.rate[r] = rate;
         group.ordinary[r] = ordinary ? 1 : 0;
+        if (r > 0 && k == group.k[r - 1] && group.ordinary[r] == group.ordinary[r - 1]) {  // spares the logarithms
+            group.logit[r] = group.logit[r - 1];
+            group.tilt[r] = group.tilt[r - 1];
+            group.quantile[r] = group.quantile[r - 1];
+            group.middle[r] = group.middle[r - 1];
+            continue;
+        }
         group.logit[r] = group.tilt[r] = 0;
         group.middle[r] = 0;
         group.quantile[r] = 0;
