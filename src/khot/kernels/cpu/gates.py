@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, empty, empty_like, get_num_threads
+from torch import Tensor, empty_like, get_num_threads
 
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 from khot.kernels.loader import Native
@@ -176,7 +176,7 @@ def sigmoid_with_thresholds(
         temperature = per_row("temperature", temperature, (*rows, 1), dtype)
     if mask is not None:
         mask = mask.expand(shape).contiguous()
-    y, thresholds = empty_like(x), empty((*rows, 2), dtype=dtype)
+    y, thresholds = empty_like(x), x.new_empty(*rows, 2)  # a tuple of sizes would cost half as much again
     kernel = library.sigmoid_topk_f32 if dtype is torch.float32 else library.sigmoid_topk_f64
     kernel(
         x.data_ptr(),
