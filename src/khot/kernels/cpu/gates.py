@@ -170,10 +170,11 @@ def sigmoid_with_thresholds(
     x = memory(x)
     shape, dtype = x.shape, x.dtype
     rows, n = shape[:-1], shape[-1]
-    if isinstance(k, Tensor):
-        k = per_row("k", k, (*rows, 1), torch.float64)
+    k = per_row("k", k, (*rows, 1), torch.float64) if isinstance(k, Tensor) else float(k)
     if isinstance(temperature, Tensor):
         temperature = per_row("temperature", temperature, (*rows, 1), dtype)
+    else:
+        temperature = float(temperature)  # an int would be an address
     if mask is not None:
         mask = mask.expand(shape).contiguous()
     y, thresholds = empty_like(x), x.new_empty(*rows, 2)  # a tuple of sizes would cost half as much again
@@ -211,6 +212,8 @@ def sigmoid_jacobian(
     x, y, grad = memory(x), memory(y), memory(grad)
     if isinstance(temperature, Tensor):
         temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
+    else:
+        temperature = float(temperature)
     out = empty_like(y)
     kernel = library.gate_jacobian_f32 if y.dtype is torch.float32 else library.gate_jacobian_f64
     kernel(
