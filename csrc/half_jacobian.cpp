@@ -26,8 +26,9 @@ struct SlopeSums {
     double w, wg;
 
     double mean() const { return w == 0 ? 0 : wg / w; }
-    // Whether all they are of is finite; and beside such a mean no finite g overflows.
-    bool harmless() const { return wg - wg == 0 && mean() < 1e30 && mean() > -1e30; }
+    // Whether all they are of is finite, which a row without slopes does not tell; and beside such a mean no finite g
+    // overflows.
+    bool harmless() const { return w > 0 && mean() < 1e30 && mean() > -1e30; }
 };
 
 // What the slopes of a row need of it: see slope_of().

@@ -60,8 +60,10 @@ KHOT_INLINE LaneSums slopes_of_block(HalfKind kind, bool careful, const uint16_t
     };
     int64_t i = 0;
     if (row.still) {
-        for (; i < n; i += LANES) store(w + i, vec{});
-        if (i < n + LANES) store(w + i, vec{});
+        for (; i < n; i += 2 * LANES) {
+            store(w + i, vec{});
+            store(w + i + LANES, vec{});
+        }
         return {sum, with_g};
     }
     for (; i + 2 * LANES <= n; i += 2 * LANES) add(i, widened(kind, x + i), widened(kind, g + i));
