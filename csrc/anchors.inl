@@ -50,12 +50,13 @@ KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, i
 }
 
 // The threshold of a Gaussian row with these sums of moments, for each row of a group whose open is 0; it becomes 1
-// where the standard deviation is below the limit, in units of τ. What a row gets depends on itself alone.
+// where the standard deviation, of `clipped` scores that from the pivot, is below the limit, in units of τ. What a row gets
+// depends on itself alone.
 //
 // With L = logit(k/n) and v the variance it is near −L √(1 + πv/8), as if the gate were a normal one, and, to first order
 // in v and in both tails to all orders, −L − (v/2) tanh(L/2); the nearer to the mean is the better guess.
 static void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
-                         real softness, Group<real>& group) {
+                         bool clipped, real softness, Group<real>& group) {
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
         const real mean = sum[r] * share, variance = squares[r] * share - mean * mean;
@@ -67,12 +68,13 @@ static void anchors_from(const real* sum, const real* squares, const real* pivot
         group.anchor[r] = group.open[r] != 0 ? group.anchor[r] : anchor;
         group.mean[r] = pivot[r] + mean;
         group.spread[r] = real(__builtin_sqrt(variance));
-        group.open[r] |= group.ordinary[r] != 0 && v < limit * limit ? 1 : 0;  // NaN is not
+        const real deviation = clipped ? squares[r] * share * group.rate[r] * group.rate[r] : v;
+        group.open[r] |= group.ordinary[r] != 0 && deviation < limit * limit ? 1 : 0;  // NaN is not
     }
 }
 
-// How many scores lie above a point.
-KHOT_INLINE int64_t count_above(const real* x, real point, int64_t n) {
+// How many scores lie above a point, by lane.
+KHOT_INLINE vec counts_above(const real* x, real point, int64_t n) {
     ivec counts[2] = {};  // 0 and −1 from comparisons
     int64_t i = 0;
     for (; i + 2 * LANES <= n; i += 2 * LANES) {
@@ -80,10 +82,14 @@ KHOT_INLINE int64_t count_above(const real* x, real point, int64_t n) {
         counts[1] += load(x + i + LANES) > point;
     }
     for (; i < n; i += LANES) counts[0] += (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, point)) > point;
-    counts[0] += counts[1];
-    int64_t total = 0;
-    for (int lane = 0; lane < LANES; ++lane) total -= counts[0][lane];
-    return total;
+    return -__builtin_convertvector(counts[0] + counts[1], vec);
+}
+
+// The lanes moved round by so many.
+KHOT_INLINE vec rotated(vec v, int by) {
+    ivec lane;
+    for (int i = 0; i < LANES; ++i) lane[i] = (i + by) % LANES;
+    return __builtin_shuffle(v, lane);
 }
 
 // The middle between the smallest score above a point and the largest at or below it.
@@ -94,51 +100,61 @@ KHOT_INLINE real middle_of_gap(const real* x, real point, int64_t n) {
         above = v > point && v < above ? v : above;
         below = v > point || v < below ? below : v;
     }
-    real upper = above[0], next = below[0];
-    for (int lane = 1; lane < LANES; ++lane) {
-        upper = above[lane] < upper ? above[lane] : upper;
-        next = below[lane] > next ? below[lane] : next;
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        const vec other_above = rotated(above, half), other_below = rotated(below, half);
+        above = other_above < above ? other_above : above;
+        below = other_below > below ? other_below : below;
     }
+    const real upper = above[0], next = below[0];
     const real middle = upper * real(0.5) + next * real(0.5);
     return middle - middle == 0 ? middle : point;  // not finite
 }
 
-// How far the farthest score is from a point.
-KHOT_INLINE real reach(const real* x, real point, int64_t n) {
-    vec farthest{};
-    for (int64_t i = 0; i < n; i += LANES) {
-        const vec v = (i + LANES <= n ? load(x + i) : load_tail(x + i, n - i, point)) - point, size = v < 0 ? -v : v;
-        farthest = size > farthest ? size : farthest;
+// Points above which lie about k scores, in the rows whose open is 0; it becomes 1 where one is found soon. Counting takes
+// a small fraction of the time of exponentials. It begins where the point would be in a Gaussian row of this mean and
+// spread, and steps by the density there, ever farther, until the point is enclosed; then by the density in between.
+static void counted_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
+    real point[GROUP], density[GROUP], low[GROUP], high[GROUP], above_low[GROUP] = {}, above_high[GROUP] = {};
+    int busy[GROUP], left = 0;
+    for (int r = 0; r < rows; ++r) {
+        const real rate = group.rate[r], spread = group.spread[r];
+        const real width = real(__builtin_sqrt(spread * spread + real(2.9) / (rate * rate)));
+        point[r] = group.mean[r] + width * group.quantile[r];
+        density[r] = group.density[r] / width;
+        if (group.open[r] == 0 && group.ordinary[r] != 0 && spread * rate < real(1e6)) busy[left++] = r;  // NaN is not
     }
-    real most = 0;
-    for (int lane = 0; lane < LANES; ++lane) most = farthest[lane] > most ? farthest[lane] : most;
-    return most;
-}
-
-// A point above which lie about k scores of a row that is as good as Gaussian, from its mean and spread: these are of a
-// sample, and counting, at a fraction of the price of exponentials, corrects them. False if the row is not of that kind.
-static bool counted_anchor(const real* x, int64_t n, Group<real>& group, int r) {
-    const double k = group.k[r], rate = double(group.rate[r]), spread = double(group.spread[r]);
-    if (!(spread * rate < 1e3)) return false;  // NaN too
-    if (n <= ROUGH && double(reach(x, group.mean[r], n)) > 4.5 * spread) return false;  // one score makes the spread
-    const double width = __builtin_sqrt(spread * spread + 2.9 / (rate * rate)), quantile = double(group.quantile[r]);
-    const double density = double(n) * 0.3989422804 / width * __builtin_exp(-0.5 * quantile * quantile);
-    double point = double(group.mean[r]) + width * quantile;
-    double tolerated = 2 + 4 * double(n) * __builtin_sqrt(k / double(n) * (1 - k / double(n)) / double(n < SAMPLE ? n : SAMPLE));
-    for (int counts = 0; counts < 4; ++counts) {
-        const double excess = double(count_above(x, real(point), n)) - k, size = excess < 0 ? -excess : excess;
-        if (!(size <= tolerated)) return false;
-        if (size < 1) {
-            if (n >= LANES && n <= SUM_BLOCK && excess == 0) point = double(middle_of_gap(x, real(point), n));
-            break;
+    for (int round = 0; left > 0 && round < 8; ++round) {
+        vec lanes[GROUP];
+        real counts[GROUP];
+        int still = 0;
+        for (int b = 0; b < left; ++b) lanes[b] = counts_above(x + busy[b] * n, point[busy[b]], n);
+        sums_of_lanes(lanes, left, counts);
+        for (int b = 0; b < left; ++b) {
+            const int r = busy[b];
+            const real excess = real(double(counts[b]) - group.k[r]), size = excess < 0 ? -excess : excess;
+            if (size < 1) {
+                const bool gap = n >= LANES && n <= SUM_BLOCK && excess == 0;
+                group.anchor[r] = gap ? middle_of_gap(x + r * n, point[r], n) : point[r];
+                group.open[r] = 1;
+                continue;
+            }
+            (excess > 0 ? low : high)[r] = point[r];
+            (excess > 0 ? above_low : above_high)[r] = excess;
+            // What a step may be wrong by, in scores: as much as a count of so many varies.
+            const real slack = 2 * group.rate[r] / density[r];
+            const bool last = slack * slack * size < real(0.09), enclosed = above_low[r] > 0 && above_high[r] < 0;
+            if (enclosed) density[r] = (above_low[r] - above_high[r]) / (high[r] - low[r]);
+            point[r] += excess / density[r];
+            if (!enclosed) density[r] *= real(0.5);
+            if (last || (enclosed && (high[r] - low[r]) * group.rate[r] < real(ENCLOSED))) {
+                group.anchor[r] = point[r];
+                group.open[r] = 1;
+            } else {
+                busy[still++] = r;
+            }
         }
-        point += excess / density;
-        // What the step may be wrong by, in scores: as much as a count of so many varies.
-        if (2 * __builtin_sqrt(size) * rate < 0.3 * density) break;
-        tolerated = 2 + size;
+        left = still;
     }
-    group.anchor[r] = real(point);
-    return true;
 }
 
 // Where to start in each row; open is 1 where that is good enough. `softness` is π/8 times the variance of the gate,
@@ -156,24 +172,30 @@ static void gaussian_anchors(const real* x, int64_t n, int rows, real softness, 
     }
     for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
     for (int r = 0; r < GROUP; ++r) group.open[r] = 0;
-    anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), softness, group);
+    anchors_from(sums[0], sums[1], pivot, real(1) / real(n < SAMPLE ? n : SAMPLE), real(WIDE), false, softness, group);
     for (int r = 0; r < rows; ++r) {
         group.wide[r] = group.open[r] == 0 ? 1 : 0;
-        if (group.wide[r] != 0 && group.ordinary[r] != 0) group.open[r] = counted_anchor(x + r * n, n, group, r) ? 1 : 0;
         wide += group.open[r] == 0;
     }
-    if (wide == 0 || n > ROUGH) return;
-    // A short row of which some scores are far away, or excluded: try again without them, from the middle one of
-    // three. In longer rows a selection costs little.
-    for (int r = 0; r < rows; ++r) {
-        if (group.open[r] != 0) continue;
-        const real *row = x + r * n, a = row[n / 4], b = row[n / 2], c = row[n - 1 - n / 4];
-        const real low = a < b ? a : b, high = a < b ? b : a;
-        pivot[r] = c < low ? low : (c < high ? c : high);
-        const LaneMoments moments = clipped_moments(row, pivot[r], real(WIDE) / group.rate[r], n);
-        lanes[0][r] = moments.sum;
-        lanes[1][r] = moments.squares;
+    if (wide == 0) return;
+    if (n <= ROUGH) {
+        // A short row of which some scores are far away, or excluded: try again without them, from the middle one of three.
+        for (int r = 0; r < rows; ++r) {
+            if (group.open[r] != 0) continue;
+            const real *row = x + r * n, a = row[n / 4], b = row[n / 2], c = row[n - 1 - n / 4];
+            const real low = a < b ? a : b, high = a < b ? b : a;
+            pivot[r] = c < low ? low : (c < high ? c : high);
+            const LaneMoments moments = clipped_moments(row, pivot[r], real(WIDE) / group.rate[r], n);
+            lanes[0][r] = moments.sum;
+            lanes[1][r] = moments.squares;
+        }
+        for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
+        real mean[GROUP], spread[GROUP];  // those of all scores are the ones to count by
+        __builtin_memcpy(mean, group.mean, sizeof mean);
+        __builtin_memcpy(spread, group.spread, sizeof spread);
+        anchors_from(sums[0], sums[1], pivot, real(1) / real(n), real(CLIPPED_WIDE), true, softness, group);
+        __builtin_memcpy(group.mean, mean, sizeof mean);
+        __builtin_memcpy(group.spread, spread, sizeof spread);
     }
-    for (int what = 0; what < 2; ++what) sums_of_lanes(lanes[what], rows, sums[what]);
-    anchors_from(sums[0], sums[1], pivot, real(1) / real(n), real(CLIPPED_WIDE), softness, group);
+    counted_anchors(x, n, rows, group);
 }

@@ -2,7 +2,9 @@
 
 #include "vector.inl"
 #include "any.inl"
+#include "estimates.inl"
 #include "powers.inl"
+#include "sigmoid_slopes.inl"
 
 // Everything below is inlined for each gate, where its number is a constant.
 
@@ -42,11 +44,8 @@ KHOT_INLINE vec slopes(GateKind gate, const Piece<real>& piece, int64_t i, int64
     const vec w = state * (1 - state);
     const ivec high = state > HIGH;
     if (__builtin_expect(!any(high), 1)) return w;
-    // Half the difference cannot overflow; where u is capped the slope is 0: see sigmoid_topk.inl.
     const vec x = whole ? load(piece.x + i) : load_tail(piece.x + i, count, -real(__builtin_inf()));
-    const vec u = exponential((x * real(0.5) - piece.anchor * real(0.5)) * (piece.rate * 2));
-    const vec inverse = 1 / (u + piece.t), exact = (u * inverse) * (piece.t * inverse);
-    return high ? (vec)((u < CAPPED) & (ivec)exact) : w;
+    return high ? slope_of(x, piece.anchor, piece.t, slope_factor(piece.rate)) : w;
 }
 
 struct LaneSums {

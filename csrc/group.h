@@ -18,6 +18,9 @@ constexpr double WIDE = 6;
 // The same for scores clipped to ±WIDE, half of it: in a row that really is wide, most of them are.
 constexpr double CLIPPED_WIDE = 4;
 
+// Two points with the threshold between them are near enough to it when they are nearer to each other than this.
+constexpr double ENCLOSED = 6;
+
 // Up to this length, a second look at a row that seems wide costs less than a selection.
 constexpr int64_t ROUGH = 256;
 
@@ -33,6 +36,7 @@ struct Group {
     int ordinary[GROUP];             // 1: worth trying; where a score times the rate cannot be wrong but by overflow
     double middle[GROUP];            // of the bracket of the shift, from the ⌈k⌉-th largest score on
     real quantile[GROUP];            // of a standard normal distribution, above which lies the share k/n of it
+    real density[GROUP];             // n times that of the distribution there
     real anchor[GROUP];
     real mean[GROUP], spread[GROUP];  // of (a sample of) the row, and its standard deviation
     int wide[GROUP];                 // 1: too wide for an anchor from moments alone
@@ -64,14 +68,24 @@ void set_group(const Rows<real>& rows, int64_t first, int count, Group<real>& gr
         group.k[r] = k;
         group.rate[r] = rate;
         group.ordinary[r] = ordinary ? 1 : 0;
+        if (r > 0 && k == group.k[r - 1] && group.ordinary[r] == group.ordinary[r - 1]) {  // spares the logarithms
+            group.logit[r] = group.logit[r - 1];
+            group.tilt[r] = group.tilt[r - 1];
+            group.quantile[r] = group.quantile[r - 1];
+            group.density[r] = group.density[r - 1];
+            group.middle[r] = group.middle[r - 1];
+            continue;
+        }
         group.logit[r] = group.tilt[r] = 0;
         group.middle[r] = 0;
-        group.quantile[r] = 0;
+        group.quantile[r] = group.density[r] = 0;
         if (!ordinary) continue;
         const double n = double(rows.n);
         group.logit[r] = real(std::log(k / (n - k)));
         group.tilt[r] = real(2 * k / n - 1);
-        group.quantile[r] = real(upper_quantile(k / n));
+        const double quantile = upper_quantile(k / n);
+        group.quantile[r] = real(quantile);
+        group.density[r] = real(n * 0.3989422804 * std::exp(-0.5 * quantile * quantile));
         group.middle[r] = std::log((k - (std::ceil(k) - 1)) / (n - k) * k / (std::floor(k) + 1 - k)) / 2;
     }
 }

@@ -1,8 +1,7 @@
 // Sigmoid top-k of bfloat16 and float16: read and written here, computed in float.
 //
 // Some rows at a time become floats in memory of their own, which stays in a near cache unless one row alone is long.
-// For the backward pass nothing is kept but the scores, which lose nothing by becoming floats, and two floats for each
-// row: the weights were rounded, their slopes are computed anew.
+// The way back is in half_jacobian.cpp.
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -17,19 +16,10 @@ namespace {
 // So many elements become floats at a time, or one row.
 constexpr int64_t AT_ONCE = 8192;
 
-// Σw and Σwg: see gate_jacobian.cpp.
-struct SlopeSums {
-    double w, wg;
-};
-
 template <typename real>
 struct HalfTable {
     void (*widen[2])(const uint16_t* from, real* to, int64_t n);  // by HalfKind
     void (*round[2])(const real* from, uint16_t* to, int64_t n);
-    // The slopes w = ut/(u + t)² in the place of the scores, and their sums with g.
-    SlopeSums (*slopes)(real* x, const real* g, real anchor, real t, real rate, int64_t n);
-    // (w/τ)(g − mean) in the place of the slopes; 0 where w is, whatever g.
-    void (*product)(real* w, const real* g, real scale, real mean, int64_t n);
 };
 
 }  // namespace
@@ -81,44 +71,6 @@ bool sigmoid_topk_half(HalfKind kind, const uint16_t* x, double k, float tempera
             kernel.round[int(kind)](weights + begin, y + at + begin, end - begin);
         });
         return enough;
-    });
-}
-
-bool sigmoid_jacobian_half(HalfKind kind, const uint16_t* x, const float* threshold, const uint16_t* grad,
-                           float temperature, uint16_t* out, int64_t rows, int64_t n, int threads) {
-    if (n == 0) return true;
-    const HalfTable<float>& kernel = table();
-    const Parts parts(n);
-    const float rate = rate_of(temperature);
-    return by_some_rows(rows, n, 2, threads, [&](int64_t first, int64_t count, float* scratch, int sharing) {
-        for (int64_t r = 0; r < count; ++r) {
-            const int64_t at = (first + r) * n;
-            const float anchor = threshold[2 * (first + r)], t = threshold[2 * (first + r) + 1];
-            float *slopes = scratch, *vector = scratch + n;
-            SlopeSums of_part[MAX_PARTS];
-            parallel_ranges(sharing, parts.count, [&](int64_t begin, int64_t end) {
-                for (int64_t p = begin; p < end; ++p) {
-                    const int64_t from = parts.begin(p), length = parts.length(p);
-                    kernel.widen[int(kind)](x + at + from, slopes + from, length);
-                    kernel.widen[int(kind)](grad + at + from, vector + from, length);
-                    of_part[p] = kernel.slopes(slopes + from, vector + from, anchor, t, rate, length);
-                }
-            });
-            SlopeSums total = {};
-            for (int64_t p = 0; p < parts.count; ++p) {
-                total.w += of_part[p].w;
-                total.wg += of_part[p].wg;
-            }
-            const float mean = total.w == 0 ? 0 : float(total.wg / total.w);
-            parallel_ranges(sharing, parts.count, [&](int64_t begin, int64_t end) {
-                for (int64_t p = begin; p < end; ++p) {
-                    const int64_t from = parts.begin(p), length = parts.length(p);
-                    kernel.product(slopes + from, vector + from, 1 / temperature, mean, length);
-                    kernel.round[int(kind)](slopes + from, out + at + from, length);
-                }
-            });
-        }
-        return true;
     });
 }
 

@@ -23,10 +23,9 @@ struct LaneSums {
 // Adds the weights u/(u + 1). Of a row that is not hard, Σ yᵐ goes to the moments from m = 2 on: see powers_to_moments(). Of
 // a hard one each weight counts by its signed distance to the nearer of 0 and 1, as in add_gates().
 KHOT_INLINE void add_start(vec u, bool hard, LaneSums& sums) {
-    const vec y = quotient(u, u + 1);
     const real least = KHOT_SINGLE ? real(3e-8) : real(1e-60);  // powers of less would be subnormal, which is slow
     if (!hard) {
-        const vec square = y > least ? y * y : vec{}, cube = square * y;
+        const vec y = quotient(u, u + 1), square = y > least ? y * y : vec{}, cube = square * y;
         sums.distance += y;
         sums.moment[0] += square;
         sums.moment[1] += cube;
@@ -35,7 +34,7 @@ KHOT_INLINE void add_start(vec u, bool hard, LaneSums& sums) {
         return;
     }
     const ivec above = u > 1;
-    const vec a = above ? quotient(all(1), u + 1) : y;
+    const vec inverse = quotient(all(1), u + 1), y = u * inverse, a = above ? inverse : y;
     const vec slope = a * (1 - a), low = y > least ? y : vec{}, first = slope * low, square = low * low;
     sums.count += (vec)(above & (ivec)all(real(1)));
     sums.distance += above ? -a : a;

@@ -151,3 +151,8 @@ print(loader.status().isa)
     for (n, dtype), x in problems.items():
         expected = by_residuals(x.double(), 3.0, 0.5, x.sin().nan_to_num(1).double())[1]
         torch.testing.assert_close(results[n, dtype].double(), expected, rtol=2e-4, atol=2e-6)
+
+
+def test_a_whole_number_is_a_number_and_no_address():
+    x = gaussian((3, 20), torch.float32, 5)
+    assert torch.equal(product(x, 3, 1, x)[1], product(x, 3.0, 1.0, x)[1])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, empty, empty_like, get_num_threads
+from torch import Tensor, empty_like, get_num_threads
 
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 from khot.kernels.loader import Native
@@ -168,13 +168,14 @@ def sigmoid_with_thresholds(
     x = memory(x)
     shape, dtype = x.shape, x.dtype
     rows, n = shape[:-1], shape[-1]
-    if isinstance(k, Tensor):
-        k = per_row("k", k, (*rows, 1), torch.float64)
+    k = per_row("k", k, (*rows, 1), torch.float64) if isinstance(k, Tensor) else float(k)
     if isinstance(temperature, Tensor):
         temperature = per_row("temperature", temperature, (*rows, 1), dtype)
+    else:
+        temperature = float(temperature)  # an int would be an address
     if mask is not None:
         mask = mask.expand(shape).contiguous()
-    y, thresholds = empty_like(x), empty((*rows, 2), dtype=dtype)
+    y, thresholds = empty_like(x), x.new_empty(*rows, 2)  # a tuple of sizes would cost half as much again
     kernel = library.sigmoid_topk_f32 if dtype is torch.float32 else library.sigmoid_topk_f64
     kernel(
         x.data_ptr(),
@@ -209,6 +210,8 @@ def sigmoid_jacobian(
     x, y, grad = memory(x), memory(y), memory(grad)
     if isinstance(temperature, Tensor):
         temperature = per_row("temperature", temperature, (*y.shape[:-1], 1), y.dtype)
+    else:
+        temperature = float(temperature)
     out = empty_like(y)
     kernel = library.gate_jacobian_f32 if y.dtype is torch.float32 else library.gate_jacobian_f64
     kernel(

@@ -101,6 +101,59 @@ def test_no_gradient_at_a_weight_that_cannot_move(dtype: torch.dtype):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("n", [2, 15, 16, 17, 33, 64, 100, 1023, 1025, 5000])
+def test_a_gradient_that_is_not_finite_spoils_its_own_row_alone(dtype: torch.dtype, n: int):
+    """A row whose sums are not finite is taken again, with care; its neighbours are not."""
+    torch.manual_seed(4)
+    scores = torch.randn(5, n)
+    scores[1, 0] = scores[2, 0] = scores[3, n // 2] = -torch.inf
+    scores, grad = scores.to(dtype), torch.randn(5, n).to(dtype)
+    spoiled = grad.clone()
+    spoiled[1, 0], spoiled[2, 0], spoiled[4, n - 1] = torch.inf, torch.nan, torch.nan
+    before = gradient(scores, 1, 0.5, torch.where(scores == -torch.inf, 0, grad))
+    moved = gradient(scores, 1, 0.5, spoiled)
+    assert torch.equal(moved[0], before[0])
+    assert torch.equal(moved[3], before[3])
+    torch.testing.assert_close(moved[1:3], before[1:3], rtol=2 * rounding(dtype), atol=1e-6)
+    assert moved[1:3, 0].eq(0).all()
+    assert moved[4].isnan().all()
+
+
+def test_gradients_at_the_end_of_the_range():
+    """Beside a mean of 3e38 one of −3e38 overflows: not where the weight cannot move."""
+    scores = torch.tensor([[1.0, 1.5, -torch.inf, 0.5]]).to(torch.bfloat16)
+    grad = torch.tensor([[3e38, 3e38, -3e38, 3e38]])
+    moved = gradient(scores, 1, 1.0, grad)
+    assert moved[0, 2] == 0
+    assert not moved.isnan().any()
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("n", [7, 40, 300, 2000])
+@pytest.mark.parametrize("temperature", [1e-3, 0.05, 1.0, 1e3])
+def test_slopes_are_those_of_float32(dtype: torch.dtype, n: int, temperature: float):
+    """Offset, tied, with infinities, few and nearly all selected: rounded once, from float32's own."""
+    torch.manual_seed(5)
+    scores = torch.randn(8, n)
+    scores[1] += 1000
+    scores[2] = scores[2].round()
+    scores[3] = 2
+    scores[4, ::3] = -torch.inf
+    scores[5, 1] = torch.inf
+    scores[6] *= 100
+    scores, grad = scores.to(dtype), torch.randn(8, n).to(dtype)
+    for k in (1, n // 2, n - 1):
+        expected = gradient(scores.float(), k, temperature, grad)
+        moved = gradient(scores, k, temperature, grad).float()
+        least = (
+            2**-24 + 2**-18 * grad.float().abs().amax().item() / temperature
+        )  # a subnormal; g near its mean
+        torch.testing.assert_close(
+            moved, expected.to(dtype).float(), rtol=1.1 * torch.finfo(dtype).eps, atol=least
+        )
+
+
+@pytest.mark.parametrize("dtype", HALVES)
 def test_same_bits_on_any_number_of_threads(dtype: torch.dtype):
     torch.manual_seed(2)
     before = torch.get_num_threads()
