@@ -2,7 +2,7 @@
 // of intrinsics. All of it is compiled for double too, and is used for float alone.
 
 // One float16, by the exponents of a float: 112 more, the largest of which means infinity or NaN.
-static float float_of(uint16_t half) {
+[[maybe_unused]] static float float_of(uint16_t half) {
     const uint32_t size = uint32_t(half & 0x7fff) << 13, sign = uint32_t(half & 0x8000) << 16;
     float value;
     __builtin_memcpy(&value, &size, sizeof value);
@@ -15,7 +15,7 @@ static float float_of(uint16_t half) {
 }
 
 // Rounded to nearest, ties to even; where the result is subnormal, the addition of a half does the rounding.
-static uint16_t float16_of(float value) {
+[[maybe_unused]] static uint16_t float16_of(float value) {
     uint32_t wide;
     __builtin_memcpy(&wide, &value, sizeof wide);
     const uint16_t sign = uint16_t((wide >> 16) & 0x8000);
