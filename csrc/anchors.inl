@@ -55,7 +55,7 @@ KHOT_INLINE LaneMoments clipped_moments(const real* x, real pivot, real reach, i
 //
 // With L = logit(k/n) and v the variance it is near −L √(1 + πv/8), as if the gate were a normal one, and, to first order
 // in v and in both tails to all orders, −L − (v/2) tanh(L/2); the nearer to the mean is the better guess.
-static void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
+KHOT_INLINE void anchors_from(const real* sum, const real* squares, const real* pivot, real share, real limit,
                          bool clipped, real softness, Group<real>& group) {
 #pragma omp simd
     for (int r = 0; r < GROUP; ++r) {
@@ -113,7 +113,7 @@ KHOT_INLINE real middle_of_gap(const real* x, real point, int64_t n) {
 // Points above which lie about k scores, in the rows whose open is 0; it becomes 1 where one is found soon. Counting takes
 // a small fraction of the time of exponentials. It begins where the point would be in a Gaussian row of this mean and
 // spread, and steps by the density there, ever farther, until the point is enclosed; then by the density in between.
-static void counted_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
+__attribute__((noinline)) static void counted_anchors(const real* x, int64_t n, int rows, Group<real>& group) {
     real point[GROUP], density[GROUP], low[GROUP], high[GROUP], above_low[GROUP] = {}, above_high[GROUP] = {};
     int busy[GROUP], left = 0;
     for (int r = 0; r < rows; ++r) {
