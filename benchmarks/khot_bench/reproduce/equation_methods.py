@@ -55,7 +55,7 @@ def library_and_slopes(known: Known, degree: int) -> tuple[np.ndarray, np.ndarra
     """Monomials of the smoothed states, derivatives, and the monomials' powers: the same for all methods."""
     from khot.apps.sindy import SmoothedDerivative
 
-    derivative = SmoothedDerivative()
+    derivative: Any = SmoothedDerivative()
     slopes = derivative(known.x, known.t)
     kept = np.isfinite(slopes).all(axis=1)
     states = derivative.smoothed_x_[kept]

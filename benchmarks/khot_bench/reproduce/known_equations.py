@@ -8,6 +8,7 @@ trajectories come from `scipy.integrate.solve_ivp`, which takes a hundredth of t
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import warnings
 from dataclasses import dataclass
@@ -160,5 +161,4 @@ def _model(name: str) -> Any:
 def _flows() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where numba is not installed
-        from dysts import flows
-    return flows
+        return importlib.import_module("dysts.flows")

@@ -100,8 +100,8 @@ def _systems_table(ledger: Ledger) -> Grid:
         notes=(
             "Systems of degree up to 4 in three or four variables; libraries of degree 3, or 4 where the "
             "system has it; 20 periods of 200 samples, one seed; noise as a share of each coordinate's root "
-            "mean square. F1: mean ± standard error over systems. Too large: fits that the restricted licence "
-            "of Gurobi refuses; they are left out of the other columns."
+            "mean square. F1: mean ± standard error over systems. Too large: fits that the restricted "
+            "licence of Gurobi refuses; they are left out of the other columns."
             + _absent(ledger, "systems", ON_SYSTEMS),
         ),
         origin=ledger.origin,
