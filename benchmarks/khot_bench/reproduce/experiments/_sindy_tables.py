@@ -73,8 +73,8 @@ def _lorenz_table(ledger: Ledger) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Mean ± standard error over {seeds} seeds; ten seconds at steps of 0.002, 7 true terms in three "
-            "equations, noise as a share of the states' root mean square. Fit: the median time."
-            + _absent(ledger, "lorenz", METHODS),
+            "equations, noise as a share of the states' root mean square. Fit: the median of the "
+            "processor's time." + _absent(ledger, "lorenz", METHODS),
         ),
         origin=ledger.origin,
     )
@@ -127,8 +127,8 @@ def _large_table(ledger: Ledger) -> Grid:
         header=("optimizer", "F1, no noise", "fit", "F1, 1 %", "fit"),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over {seeds} seeds. Too large: for the restricted licence of Gurobi."
-            + _absent(ledger, "large", ON_LARGE),
+            f"Mean ± standard error over {seeds} seeds; the processor's time. Too large: for the restricted "
+            "licence of Gurobi." + _absent(ledger, "large", ON_LARGE),
         ),
         origin=ledger.origin,
     )
@@ -151,7 +151,8 @@ def _search_table(ledger: Ledger) -> Grid:
         notes=(
             "Lorenz: 2, 3 and 2 of 20 terms at all levels of noise, with a library of smoothed or of "
             "measured states; synthetic: 5 of 24 correlated columns with as much noise as signal. Best: by "
-            "enumeration. Time: the median for the three equations of Lorenz's, starts and exchange.",
+            "enumeration. Time: the processor's, the median for the three equations of Lorenz's, starts and "
+            "exchange.",
         ),
         origin=ledger.origin,
     )

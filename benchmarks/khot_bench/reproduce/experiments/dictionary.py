@@ -98,8 +98,8 @@ def _patches_table(ledger: Ledger) -> Grid:
         rows=tuple(rows),
         notes=(
             f"8 × 8 patches without their means; learned on {TRAINED} of the left half of a picture, "
-            f"measured on {TESTED} of the right; mean over {_counts(ledger, 'patches')}. Times: medians, one "
-            "thread, each with its own coder. Absent: the package was not installed.",
+            f"measured on {TESTED} of the right; mean over {_counts(ledger, 'patches')}. Times: of the "
+            "processor, medians, each with its own coder. Absent: the package was not installed.",
         ),
         origin=ledger.origin,
     )
@@ -130,7 +130,7 @@ def _noise_table(ledger: Ledger) -> Grid:
             f"{SIDE} × {SIDE} pixels; {ATOMS} atoms learned on {TRAINED} patches of the noisy picture, every "
             f"second patch described, descriptions averaged; mean over {_counts(ledger, 'noise')}. k and the "
             f"penalty of MiniBatchDictionaryLearning, which has {PASSES} passes, were set on another "
-            "picture. Times: medians, one thread, each with its own coder.",
+            "picture. Times: of the processor, medians, each with its own coder.",
         ),
         origin=ledger.origin,
     )
@@ -149,7 +149,10 @@ def _plot(ledger: Ledger, path: Path) -> None:
         fits = ledger.select("fit", part="patches", method=method)
         axes[0].plot(fits, ledger.select("error", part="patches", method=method), "o", label=method)
     axes[0].set(
-        xscale="log", xlabel="seconds of learning", ylabel="squared error, share", title="patches not seen"
+        xscale="log",
+        xlabel="seconds of the processor",
+        ylabel="squared error, share",
+        title="patches not seen",
     )
     for place, method in enumerate(present):
         differences = [
