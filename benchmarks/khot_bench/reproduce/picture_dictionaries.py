@@ -34,7 +34,7 @@ PASSES = 10
 """Of MiniBatchDictionaryLearning; ksvd has half as many, which take as long."""
 
 ALPHA = {0: 0.1, 15: 0.3, 25: 0.5, 50: 1.0}
-"""The ℓ1 penalty of MiniBatchDictionaryLearning by the noise, set on another picture (coins)."""
+"""The ℓ1 penalty of MiniBatchDictionaryLearning by the noise: grows with it, not tuned further."""
 
 Coder = Callable[[np.ndarray], np.ndarray]
 
