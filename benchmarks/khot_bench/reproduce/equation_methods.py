@@ -3,6 +3,7 @@
 # pyright: basic
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -51,6 +52,7 @@ def available(method: str) -> bool:
     return find_spec("gurobipy") is not None or not method.startswith("MIOSR")
 
 
+@functools.lru_cache(maxsize=2)
 def library_and_slopes(known: Known, degree: int) -> tuple[np.ndarray, np.ndarray, list[tuple[int, ...]]]:
     """Monomials of the smoothed states, derivatives, and the monomials' powers: the same for all methods."""
     from khot.apps.sindy import SmoothedDerivative

@@ -23,7 +23,7 @@ _POINTS, _PERIODS, _SKIPPED = 200, 20, 5
 """Samples in a period, periods, and periods before the first sample."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Known:
     """States (n, d) at even times, with noise, and the powers of each equation's terms."""
 
@@ -88,6 +88,7 @@ def _polynomial(flows: Any) -> tuple[str, ...]:
     return tuple(name for name in names if _terms(name) is not None)
 
 
+@functools.lru_cache(maxsize=4)
 def polynomial_system(name: str, noise: float, seed: int) -> Known:
     """Twenty periods of a system, after five that are left out."""
     clean = _trajectory(name)

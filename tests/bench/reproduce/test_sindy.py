@@ -11,6 +11,8 @@ from khot_bench.reproduce.experiments import sindy
 from khot_bench.reproduce.experiments._sindy_tables import ON_SYSTEMS, STARTS, draw, tables
 from khot_bench.reproduce.ledger import Ledger
 
+CACHED = ("_terms", "_model", "_trajectory", "polynomial_system", "polynomial_systems")
+
 
 class Model:
     """A system of dysts' kind: Lorenz's, in its own time."""
@@ -40,11 +42,11 @@ def systems(monkeypatch):
     space = type("flows", (), models)
     monkeypatch.setattr(known_equations, "_flows", lambda: space)
     monkeypatch.setattr(sindy, "has_dysts", lambda: True)
-    caches = (known_equations._terms, known_equations._model, known_equations._trajectory)
-    for cached in (*caches, known_equations.polynomial_systems):
+    caches = [getattr(known_equations, name) for name in CACHED]
+    for cached in caches:
         cached.cache_clear()
     yield
-    for cached in (*caches, known_equations.polynomial_systems):
+    for cached in caches:
         cached.cache_clear()
 
 

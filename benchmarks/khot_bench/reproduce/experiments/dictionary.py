@@ -129,8 +129,8 @@ def _noise_table(ledger: Ledger) -> Grid:
         notes=(
             f"{SIDE} × {SIDE} pixels; {ATOMS} atoms learned on {TRAINED} patches of the noisy picture, every "
             f"second patch described, descriptions averaged; mean over {_counts(ledger, 'noise')}. k was set "
-            f"on another picture; MiniBatchDictionaryLearning has {PASSES} passes and a penalty that grows with "
-            "the noise. Times: of the processor, medians, each with its own coder.",
+            f"on another picture; MiniBatchDictionaryLearning has {PASSES} passes and a penalty that grows "
+            "with the noise. Times: of the processor, medians, each with its own coder.",
         ),
         origin=ledger.origin,
     )
