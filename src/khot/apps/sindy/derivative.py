@@ -84,7 +84,7 @@ class SmoothedDerivative(BaseDifferentiation):
         order = self.polyorder
         if not isinstance(order, int) or order < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"SmoothedDerivative: polyorder must be a positive integer, got {order!r}")
-        smallest = order + 2 - order % 2
+        smallest = order + 1 + order % 2  # odd, and above the order
         if self.window_length == "auto":
             if len(states) < 2 * smallest:
                 raise ValueError(

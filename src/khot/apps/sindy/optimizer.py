@@ -208,7 +208,8 @@ class ExactK(BaseOptimizer):
         for name in ("max_subsets", "restarts", "random_state"):
             if _integer(name, getattr(self, name)) < 0:
                 raise ValueError(f"ExactK: {name} must be at least 0, got {getattr(self, name)}")
-        if not 2 <= _integer("folds", self.folds) <= samples:
+        most = samples if isinstance(self.k, str) and self.criterion == "validation" else self.folds
+        if not 2 <= _integer("folds", self.folds) <= most:
             raise ValueError(f"ExactK: folds must be from 2 to the {samples} samples, got {self.folds}")
         return Search(self.search, self.max_subsets, self.restarts, self.soft_start, self.random_state)
 

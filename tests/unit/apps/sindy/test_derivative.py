@@ -41,6 +41,15 @@ def test_the_window_grows_with_the_noise_and_beats_fixed_ones():
     assert windows[-1] > 20
 
 
+def test_short_trajectories_have_the_smallest_window():
+    for order, window in ((1, 3), (2, 3), (3, 5), (4, 5)):
+        for samples in (2 * window, 12, 20):
+            derivative = SmoothedDerivative(polyorder=order)
+            slope = derivative(np.arange(samples)[:, None] ** 1.0, 1.0)
+            assert derivative.window_length_ == window
+            np.testing.assert_allclose(slope[window // 2 : -(window // 2)], 1.0)
+
+
 def test_a_coordinate_in_other_units_does_not_change_the_window():
     t, x = lorenz(0.05)
     one, other = SmoothedDerivative(), SmoothedDerivative()
@@ -86,7 +95,7 @@ def test_several_trajectories():
         ({"window_length": 41}, "up to the 40 samples, got 41"),
         ({"window_length": 7.0}, "got 7.0"),
         ({"polyorder": 0}, "polyorder must be a positive integer, got 0"),
-        ({"polyorder": 25}, "polyorder=25 needs 52 samples, got 40"),
+        ({"polyorder": 25}, "polyorder=25 needs 54 samples, got 40"),
     ],
 )
 def test_bad_options_are_named(options, message):

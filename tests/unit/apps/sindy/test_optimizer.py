@@ -151,6 +151,7 @@ def test_the_path_and_its_criteria():
     assert bic.k_ == (2, 3)
     assert all(a >= b for a, b in zip(aic.k_, bic.k_, strict=True))
     assert ExactK(2).fit(library, targets).path_ is None
+    assert ExactK(2).fit(library[:3], targets[:3]).k_ == (2, 2)  # folds are not asked for
 
 
 def test_tolerance_says_what_need_not_be_explained():
