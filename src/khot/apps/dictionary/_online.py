@@ -6,7 +6,7 @@ others fixed, scaled to length one: :math:`d_j \leftarrow d_j + (b_j - a_j D) / 
 beside the codes. An atom that few samples use is replaced by the sample that is worst described.
 
 Reference: Mairal, Bach, Ponce & Sapiro (2010), Online Learning for Matrix Factorization and Sparse Coding,
-with orthogonal matching pursuit in the place of the ℓ1 penalty.
+with k atoms for each sample in the place of the ℓ1 penalty.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from khot.apps.dictionary._matching_pursuit import omp_codes
+from khot.apps.dictionary._matching_pursuit import Algorithm, codes_of
 
 __all__ = ["OnlineDictionary", "first_atoms"]
 
@@ -47,9 +47,11 @@ class OnlineDictionary:
         products = np.zeros((count, count), dtype=atoms.dtype)
         return cls(atoms.copy(), products, np.zeros_like(atoms), np.zeros(count, dtype=atoms.dtype))
 
-    def learn(self, batch: Array, k: int, replace_unused: float = 0.0) -> tuple[float, float]:
+    def learn(
+        self, batch: Array, k: int, replace_unused: float = 0.0, algorithm: Algorithm = "ols"
+    ) -> tuple[float, float]:
         """Learn from a batch; gives its squared error and squares, before the atoms change."""
-        codes = omp_codes(self.atoms, batch, k)
+        codes = codes_of(self.atoms, batch, k, algorithm=algorithm)
         residual = batch - codes @ self.atoms
         first, last, pace = _MEMORY
         keep = 1 - 1 / min(first + self.steps / pace, last)

@@ -3,9 +3,9 @@ r"""A dictionary in which every sample is a combination of exactly k atoms, in t
 .. math:: \min_{D, Z}\; \lVert X - Z D \rVert^2 \quad\text{with}\quad \lVert z_i \rVert_0 = k,\;
     \lVert d_j \rVert = 1,
 
-by online learning with codes of orthogonal matching pursuit. ``MiniBatchDictionaryLearning`` of scikit-learn
-learns with an ℓ1 penalty, whatever number of atoms its ``transform`` takes: a penalty to tune, for a problem
-that is not the one that is solved later.
+by online learning with codes of orthogonal least squares or matching pursuit. ``MiniBatchDictionaryLearning``
+of scikit-learn learns with an ℓ1 penalty, whatever number of atoms its ``transform`` takes: a penalty to
+tune, for a problem that is not the one that is solved later.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from khot.apps.dictionary._matching_pursuit import omp_codes
+from khot.apps.dictionary._matching_pursuit import Algorithm, codes_of
 from khot.apps.dictionary._online import OnlineDictionary, first_atoms
 
 try:
@@ -47,6 +47,8 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_components: how many atoms; as many as features if not given.
         transform_n_nonzero_coefs: k, the atoms of a sample, in training and in ``transform``; a tenth of the
             features, at least one, if not given.
+        transform_algorithm: which atom is next, in training too: ``"ols"``, the one that lowers the error
+            most, or ``"omp"``, the one most like what is left.
         transform_tol: in ``transform`` a sample takes no more atoms once its squared residual is at most
             this; for noise of deviation σ in d features, d (1.15 σ)² is usual.
         max_iter: passes over the data.
@@ -96,6 +98,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n_components: int | None = None,
         *,
         transform_n_nonzero_coefs: int | None = None,
+        transform_algorithm: Algorithm = "ols",
         transform_tol: float | None = None,
         max_iter: int = 20,
         batch_size: int = 512,
@@ -112,6 +115,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     ) -> None:
         self.n_components = n_components
         self.transform_n_nonzero_coefs = transform_n_nonzero_coefs
+        self.transform_algorithm: Algorithm = transform_algorithm
         self.transform_tol = transform_tol
         self.max_iter = max_iter
         self.batch_size = batch_size
@@ -138,7 +142,8 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             errors, squares = 0.0, 0.0
             replace = self.replace_unused if 5 * passed < 4 * self.max_iter else 0.0
             for batch in self._batches(samples, random):
-                error, square = self._online.learn(batch, math.ceil(k / 2) if half else k, replace)
+                size = math.ceil(k / 2) if half else k
+                error, square = self._online.learn(batch, size, replace, self.transform_algorithm)
                 errors, squares = errors + error, squares + square
             self._finish(passed + 1, errors / squares if squares > 0 else 0.0)
             idle = idle + 1 if not half and self.error_ > (1 - self.tol) * before else 0
@@ -157,7 +162,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         errors, squares = 0.0, 0.0
         for first in range(0, len(samples), self.batch_size):
             batch = samples[first : first + self.batch_size].astype(self._online.atoms.dtype, copy=False)
-            error, square = self._online.learn(batch, k, self.replace_unused)
+            error, square = self._online.learn(batch, k, self.replace_unused, self.transform_algorithm)
             errors, squares = errors + error, squares + square
         self._finish(getattr(self, "n_iter_", 0) + 1, errors / squares if squares > 0 else 0.0)
         return self
@@ -167,7 +172,8 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         check_is_fitted(self, "components_")
         samples = self._samples(X, reset=False)
         k = self._checked(samples)
-        codes = omp_codes(self.components_.astype(samples.dtype, copy=False), samples, k, self.transform_tol)
+        atoms = self.components_.astype(samples.dtype, copy=False)
+        codes = codes_of(atoms, samples, k, algorithm=self.transform_algorithm, tol=self.transform_tol)
         if self.split_sign:
             return np.concatenate([np.maximum(codes, 0), np.maximum(-codes, 0)], axis=1)
         return codes
@@ -243,6 +249,11 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             good = isinstance(value, (int, float, np.number)) and 0 <= float(value) < math.inf
             if not (good or (value is None and name == "transform_tol")):
                 raise ValueError(f"TopKDictionary: {name} must be a number of at least 0, got {value!r}")
+        if self.transform_algorithm not in ("ols", "omp"):
+            raise ValueError(
+                "TopKDictionary: transform_algorithm must be 'ols' or 'omp', got "
+                f"{self.transform_algorithm!r}"
+            )
         most = min(features, features if self.n_components is None else self.n_components)
         k = self.transform_n_nonzero_coefs
         _integer("transform_n_nonzero_coefs", k, 1, optional=True)

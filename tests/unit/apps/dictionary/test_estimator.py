@@ -48,12 +48,14 @@ def test_scikit_learns_checks():
     assert skipped <= {"check_array_api_input"}  # needs an environment variable
 
 
-def test_true_atoms_are_found_again(data):
-    samples, true = data
-    dictionary = fitted(samples, max_iter=60)
-    likeness = np.abs(true @ dictionary.components_.T).max(axis=1)
-    assert (likeness > 0.99).mean() > 0.8
-    np.testing.assert_allclose(np.linalg.norm(dictionary.components_, axis=1), 1, rtol=1e-12)
+def test_true_atoms_are_found_again():
+    found = []
+    for seed in range(3):  # each run ends in a local optimum of its own
+        samples, true = sparse_data(seed=seed)
+        dictionary = fitted(samples, max_iter=60, random_state=seed)
+        np.testing.assert_allclose(np.linalg.norm(dictionary.components_, axis=1), 1, rtol=1e-12)
+        found.append((np.abs(true @ dictionary.components_.T).max(axis=1) > 0.99).mean())
+    assert np.mean(found) > 0.8
 
 
 @pytest.mark.full
@@ -78,6 +80,7 @@ def test_options_of_the_training_change_it(data):
         {"batch_size": 60},
         {"shuffle": False},
         {"grow": False},
+        {"transform_algorithm": "omp"},
         {"random_state": 1},
         {"transform_n_nonzero_coefs": 2},
         {"dict_init": np.eye(24, 16) + 0.1},
@@ -227,6 +230,7 @@ def test_callback_and_verbose(data, capsys):
         ({"max_iter": 0}, "max_iter must be an integer of at least 1, got 0"),
         ({"batch_size": True}, "batch_size must be an integer of at least 1, got True"),
         ({"max_no_improvement": None}, "max_no_improvement must be an integer of at least 1, got None"),
+        ({"transform_algorithm": "lars"}, "transform_algorithm must be 'ols' or 'omp', got 'lars'"),
         ({"tol": -1.0}, "tol must be a number of at least 0, got -1.0"),
         ({"transform_tol": float("inf")}, "transform_tol must be a number of at least 0, got inf"),
         ({"replace_unused": "no"}, "replace_unused must be a number of at least 0, got 'no'"),

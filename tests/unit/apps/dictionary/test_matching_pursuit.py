@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import orthogonal_mp_gram
 
 from khot.apps.dictionary import _matching_pursuit
-from khot.apps.dictionary._matching_pursuit import omp_codes
+from khot.apps.dictionary._matching_pursuit import codes_of
 
 
 def atoms_and_samples(atoms=20, features=12, samples=60, seed=0, dtype=np.float64):
@@ -20,11 +20,11 @@ def atoms_and_samples(atoms=20, features=12, samples=60, seed=0, dtype=np.float6
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 def test_codes_are_those_of_scikit_learn(k):
     atoms, samples = atoms_and_samples()
-    codes = omp_codes(atoms, samples, k)
+    codes = codes_of(atoms, samples, k, algorithm="omp")
     expected = orthogonal_mp_gram(atoms @ atoms.T, atoms @ samples.T, n_nonzero_coefs=k).T
     np.testing.assert_allclose(codes, expected, atol=1e-10)
     assert (np.count_nonzero(codes, axis=1) == k).all()
-    single = omp_codes(atoms.astype(np.float32), samples.astype(np.float32), min(k, 5))
+    single = codes_of(atoms.astype(np.float32), samples.astype(np.float32), min(k, 5), algorithm="omp")
     assert single.dtype == np.float32
     if k <= 5:
         np.testing.assert_allclose(single, expected, atol=1e-4)
@@ -33,7 +33,10 @@ def test_codes_are_those_of_scikit_learn(k):
 def test_each_step_takes_the_atom_most_like_the_residual():
     atoms, samples = atoms_and_samples()
     for k in range(3):
-        before, after = omp_codes(atoms, samples, k), omp_codes(atoms, samples, k + 1)
+        before, after = (
+            codes_of(atoms, samples, k, algorithm="omp"),
+            codes_of(atoms, samples, k + 1, algorithm="omp"),
+        )
         residual = samples - before @ atoms
         taken = np.abs(residual @ atoms.T).argmax(axis=1)
         assert (after[np.arange(len(samples)), taken] != 0).all()
@@ -45,7 +48,7 @@ def test_each_step_takes_the_atom_most_like_the_residual():
 
 def test_one_atom_is_the_best_one():
     atoms, samples = atoms_and_samples()
-    codes = omp_codes(atoms, samples, 1)
+    codes = codes_of(atoms, samples, 1, algorithm="omp")
     errors = np.square(samples - codes @ atoms).sum(axis=1)
     every = [np.square(samples - np.outer(samples @ a, a)).sum(axis=1) for a in atoms]
     np.testing.assert_allclose(errors, np.min(every, axis=0))
@@ -53,9 +56,9 @@ def test_one_atom_is_the_best_one():
 
 def test_blocks_do_not_change_the_codes(monkeypatch):
     atoms, samples = atoms_and_samples()
-    whole = omp_codes(atoms, samples, 3)
+    whole = codes_of(atoms, samples, 3, algorithm="omp")
     monkeypatch.setattr(_matching_pursuit, "_ENTRIES", 20 * 7)
-    np.testing.assert_allclose(omp_codes(atoms, samples, 3), whole, atol=1e-12)
+    np.testing.assert_allclose(codes_of(atoms, samples, 3, algorithm="omp"), whole, atol=1e-12)
 
 
 def test_zero_samples_exact_fits_and_equal_atoms():
@@ -65,7 +68,7 @@ def test_zero_samples_exact_fits_and_equal_atoms():
     samples[0] = 0
     samples[1] = 3 * atoms[5]
     samples[2] = atoms[0] + 2 * atoms[2]
-    codes = omp_codes(atoms, samples, 4)
+    codes = codes_of(atoms, samples, 4, algorithm="omp")
     assert np.isfinite(codes).all()
     assert not codes[0].any()
     assert np.flatnonzero(codes[1]).tolist() == [5]
@@ -74,16 +77,38 @@ def test_zero_samples_exact_fits_and_equal_atoms():
         if second == first + 1:
             assert not (codes[:, first] * codes[:, second]).any()  # never both of a pair
     for scale in (1e-150, 1e150):
-        np.testing.assert_allclose(omp_codes(atoms, scale * samples[4:9], 4), scale * codes[4:9], rtol=1e-8)
+        np.testing.assert_allclose(
+            codes_of(atoms, scale * samples[4:9], 4, algorithm="omp"), scale * codes[4:9], rtol=1e-8
+        )
 
 
 def test_a_tolerance_ends_a_sample_early():
     atoms, samples = atoms_and_samples()
     bound = 4.0
-    codes = omp_codes(atoms, samples, 10, tol=bound)
+    codes = codes_of(atoms, samples, 10, algorithm="omp", tol=bound)
     counts = np.count_nonzero(codes, axis=1)
     for count, sample in zip(counts, samples, strict=True):
-        path = [omp_codes(atoms, sample[None], k) for k in range(11)]
+        path = [codes_of(atoms, sample[None], k, algorithm="omp") for k in range(11)]
         errors = [float(np.square(sample - code @ atoms).sum()) for code in path]
         assert count == next(k for k, error in enumerate(errors) if error <= bound)
     assert len(set(counts)) > 2
+
+
+def test_least_squares_takes_the_atom_that_lowers_the_error_most():
+    atoms, samples = atoms_and_samples()
+    codes = codes_of(atoms, samples, 4)
+    for row, sample in zip(codes, samples, strict=True):
+        taken: list[int] = []
+        for _ in range(4):
+            errors = {
+                j: np.linalg.lstsq(atoms[[*taken, j]].T, sample, rcond=None)[1].sum()
+                for j in range(20)
+                if j not in taken
+            }
+            taken.append(min(errors, key=errors.get))
+        expected = np.zeros(20)
+        expected[taken] = np.linalg.lstsq(atoms[taken].T, sample, rcond=None)[0]
+        np.testing.assert_allclose(row, expected, atol=1e-9)
+    other = codes_of(atoms, samples, 4, algorithm="omp")
+    errors = [np.square(samples - some @ atoms).sum() for some in (codes, other)]
+    assert errors[0] < errors[1]
