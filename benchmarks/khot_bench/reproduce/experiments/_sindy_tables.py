@@ -81,6 +81,7 @@ def _lorenz_table(ledger: Ledger) -> Grid:
 
 
 def _systems_table(ledger: Ledger) -> Grid:
+    ledger = ledger.compared("method", part="systems")
     rows = []
     for method in ON_SYSTEMS:
         cells: list[str] = []

@@ -85,6 +85,7 @@ def _counts(ledger: Ledger, part: str) -> str:
 
 
 def _patches_table(ledger: Ledger) -> Grid:
+    ledger = ledger.compared("method", part="patches")
     rows = []
     for method in METHODS:
         errors = ledger.select("error", part="patches", method=method)
@@ -106,6 +107,7 @@ def _patches_table(ledger: Ledger) -> Grid:
 
 
 def _noise_table(ledger: Ledger) -> Grid:
+    ledger = ledger.compared("method", part="noise")
     rows: list[tuple[str, ...]] = []
     noisy = [_psnr(ledger, next(iter(METHODS)), sigma, "noisy") for sigma in ATOMS_BY_NOISE]
     rows.append(("the noisy picture", *(cell for value in noisy for cell in (f"{value:.2f}", "")), "", ""))
@@ -143,6 +145,10 @@ def _psnr(ledger: Ledger, method: str, sigma: int, number: str = "psnr") -> floa
 def _plot(ledger: Ledger, path: Path) -> None:
     import matplotlib.pyplot as plt
 
+    ledger = Ledger(
+        ledger.name,
+        [run for part in ("patches", "noise") for run in ledger.compared("method", part=part).runs],
+    )
     present = [method for method in METHODS if ledger.select("psnr", part="noise", method=method)]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for method in present:
