@@ -81,7 +81,10 @@ def _times(ledger: Ledger, part: str, method: str) -> tuple[str, str]:
 def _counts(ledger: Ledger, part: str) -> str:
     done = [settings for settings, _ in ledger.runs if settings["part"] == part]
     pictures, seeds = ({settings[key] for settings in done} for key in ("picture", "seed"))
-    return f"{len(pictures)} pictures ({', '.join(sorted(pictures))}), {len(seeds)} seeds"
+    runs = len(done) // len({settings["method"] for settings in done})
+    return (
+        f"{len(pictures)} pictures ({', '.join(sorted(pictures))}), {len(seeds)} seeds, {runs} runs of each"
+    )
 
 
 def _patches_table(ledger: Ledger) -> Grid:
