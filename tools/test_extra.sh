@@ -24,6 +24,9 @@ group 'several processes' processes 'this torch has no torch.distributed' \
 python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
+python=.venv-equations/bin/python
+group 'equations and dictionaries' equations 'no .venv-equations with pytest: tools/set_up_peers.sh equations' \
+    "$python" -c 'import pytest, gurobipy, dysts, ksvd, spams, skimage'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

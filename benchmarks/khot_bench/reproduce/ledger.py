@@ -45,6 +45,18 @@ class Ledger:
             if all(done.get(key) == value for key, value in settings.items())
         ]
 
+    def compared(self, key: str, **settings: Any) -> Ledger:
+        """The runs with these settings that were done for every value of ``key``: fair if it was stopped."""
+        runs = [
+            (done, numbers)
+            for done, numbers in self.runs
+            if all(done.get(name) == value for name, value in settings.items())
+        ]
+        values = {done[key] for done, _ in runs}
+        rest = [json.dumps({**done, key: None}, sort_keys=True) for done, _ in runs]
+        kept = [run for run, other in zip(runs, rest, strict=True) if rest.count(other) == len(values)]
+        return Ledger(self.name, kept, self.origin)
+
     def add(self, settings: Settings, numbers: Numbers, path: Path) -> None:
         """Keep a finished run, on disk too: the file is the old one or the new one, never half of one."""
         self.runs.append((_plain(settings), numbers))

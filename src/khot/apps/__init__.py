@@ -1,6 +1,10 @@
 """Applications: top-k in the interface that the users of another field know.
 
-``khot.apps.moe``: mixtures of experts, routers that learn. Each is loaded when it is first touched.
+* ``khot.apps.dictionary``: dictionaries with exactly k atoms a sample, in training too;
+* ``khot.apps.moe``: mixtures of experts, routers that learn;
+* ``khot.apps.sindy``: governing equations with a stated number of terms.
+
+Each is loaded when it is first touched.
 """
 
 from __future__ import annotations
@@ -9,9 +13,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from khot.apps import moe
+    from khot.apps import dictionary, moe, sindy
 
-__all__ = ["moe"]
+__all__ = ["dictionary", "moe", "sindy"]
 
 
 def __getattr__(name: str) -> Any:

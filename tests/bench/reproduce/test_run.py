@@ -112,3 +112,15 @@ def test_the_command_says_where_the_data_are(tmp_path, monkeypatch):
     done = CliRunner().invoke(app, ["fake", *options])
     assert done.exit_code == 0, done.output
     assert seen == [tmp_path / "data"] * 2
+
+
+def test_only_what_was_done_for_all_is_compared():
+    runs = [
+        ({"part": "a", "method": method, "seed": seed}, {"x": 1.0})
+        for method, seeds in (("one", (0, 1, 2)), ("other", (0, 1)))
+        for seed in seeds
+    ]
+    ledger = Ledger("name", [*runs, ({"part": "b", "method": "third", "seed": 0}, {"x": 2.0})], "here")
+    fair = ledger.compared("method", part="a")
+    assert fair.runs == [run for run in runs if run[0]["seed"] < 2]
+    assert fair.origin == "here"
