@@ -10,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from khot.apps import moe, sparse
+    from khot.apps import beam, moe, sparse
 
-__all__ = ["moe", "sparse"]
+__all__ = ["beam", "moe", "sparse"]
 
 
 def __getattr__(name: str) -> Any:
