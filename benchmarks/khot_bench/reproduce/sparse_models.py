@@ -88,7 +88,7 @@ WAYS: dict[str, Callable[[nn.Module, float, int], Callable[[int], object]]] = {
     "prune, iterative": _iterative,
     "RigL": _rigl,
     "khot, straight-through": _khot,
-    "khot, kept": functools.partial(_khot, backward_density=0.0),
+    "khot, sigmoid": functools.partial(_khot, method="sigmoid", temperature=0.3),
 }
 
 
@@ -103,7 +103,9 @@ def train_sparse(settings: Settings, validation: bool = False) -> Numbers:
     state = None
     if way == "prune, one shot":  # dense until it prunes, and the same for every density
         begin = round(LAST * steps)
-        model, state = copy.deepcopy(_dense(settings["network"], settings["data"], settings["seed"], steps, validation))
+        model, state = copy.deepcopy(
+            _dense(settings["network"], settings["data"], settings["seed"], steps, validation)
+        )
     after = None if way == "dense" else WAYS[way](model, settings["density"], steps)
     _train(model, images, labels, settings["seed"], begin, steps, steps, after, state)
     model.eval()
@@ -111,7 +113,11 @@ def train_sparse(settings: Settings, validation: bool = False) -> Numbers:
         right = (model(test_images).argmax(-1) == test_labels).double().mean().item()
     layers = [layer for layer in model if hasattr(layer, "weight")]  # pyright: ignore
     kept = sum(int((layer.weight != 0).sum()) for layer in layers)
-    return {"accuracy": right, "kept": float(kept), "weights": float(sum(layer.weight.numel() for layer in layers))}
+    return {
+        "accuracy": right,
+        "kept": float(kept),
+        "weights": float(sum(layer.weight.numel() for layer in layers)),
+    }
 
 
 def _train(
