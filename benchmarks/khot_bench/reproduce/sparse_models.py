@@ -72,7 +72,8 @@ def _iterative(model: nn.Module, density: float, steps: int) -> Callable[[int], 
 
 def _rigl(model: nn.Module, density: float, steps: int) -> Callable[[int], object]:
     rule = DropAndGrow(0.3, until=round(0.75 * steps))
-    sparse = sparsify(model, density, distribution="erk", every=100, update=rule)
+    # Every 20 steps and not 100: training is short here, and three exchanges would be no test of the rule.
+    sparse = sparsify(model, density, distribution="erk", every=20, update=rule)
     return lambda step: sparse.step()
 
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from khot.apps.sparse._masked import masked_weight
 from khot.apps.sparse._pattern import as_pattern, grouped, ungrouped
 from khot.apps.sparse.budgets import check_density
 from khot.nn._tempered import Tempered
@@ -71,7 +70,8 @@ class TopKSparse(Tempered):
     """
 
     mask: Tensor
-    learns: Tensor | None
+    learns: Tensor | None  # zeros and ones in the dtype of the weight, as products with booleans are slow
+    factor: Tensor  # the mask likewise, or where it is wider, what learns and is not kept
 
     def __init__(
         self,
@@ -111,8 +111,9 @@ class TopKSparse(Tempered):
         self.records_gradient = False
         self.recorded: Tensor | None = None
         self.register_buffer("mask", torch.empty(0, dtype=torch.bool))
+        self.register_buffer("factor", torch.empty(0), persistent=False)
         wider = relaxation is None and 0 < backward_density < 1
-        self.register_buffer("learns", torch.empty(0, dtype=torch.bool) if wider else None)
+        self.register_buffer("learns", torch.empty(0) if wider else None)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         """Take a weight as the dense one, and choose what is kept of it; unless the mask is frozen."""
@@ -124,25 +125,27 @@ class TopKSparse(Tempered):
         """The weight to compute with."""
         if self.mask.shape != weight.shape:
             self.select_(weight)
-        if self.relaxation is None:
-            made = masked_weight(weight, self.mask, self._learning())
-        else:
+        if self.relaxation is not None:
             made = weight * self.gates(weight)
+        elif self.backward_density == 0:
+            made = weight * self.factor
+        else:  # what is not kept is w − w, exactly 0, and w has the gradient
+            learning = weight if self.learns is None else weight * self.learns
+            made = torch.addcmul(learning, weight.detach(), self.factor, value=-1)
         if self.records_gradient and made.requires_grad:
             made.register_hook(self._record)  # pyright: ignore[reportUnknownMemberType]
         return made
 
     def gates(self, weight: Tensor) -> Tensor:
         """What the weight is multiplied by: the mask, with the method's gradient, or its soft weights."""
-        mask = self.mask.to(weight.dtype)
         if self.relaxation is None:
-            return mask
+            return self.mask.to(weight.dtype)
         size = weight.detach().float().square().mean().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
         scores = self._rows(weight.abs() / size.to(weight.dtype))
         k = self.kept if self.pattern is None else self.pattern[0]
         soft = topk(scores, k, self.relaxation, temperature=self._current_temperature())
         soft = ungrouped(soft, self.dim) if self.pattern is not None else soft.view(weight.shape)
-        return straight_through(soft, mask) if self.hard else soft
+        return straight_through(soft, self.factor) if self.hard else soft
 
     @torch.no_grad()
     def select_(self, weight: Tensor, kept: int | None = None, learning: int | None = None) -> None:
@@ -155,29 +158,49 @@ class TopKSparse(Tempered):
         """
         sizes = self._rows(weight.detach().abs())
         if self.pattern is not None:
-            self.keep_(ungrouped(hard_topk(sizes, self.pattern[0]), self.dim).bool())
+            chosen = ungrouped(hard_topk(sizes, self.pattern[0]), self.dim)
+            kept = weight.numel() // self.pattern[1] * self.pattern[0]
         else:
             if kept is None:
                 assert self.density is not None
                 kept = round(self.density * sizes.numel())
-            self.keep_(hard_topk(sizes, kept).bool().view(weight.shape))
+            chosen = hard_topk(sizes, kept).view(weight.shape)
+        wider = None
         if self.learns is not None:
-            count = self.learning(weight.numel()) if learning is None else learning
-            largest = hard_topk(weight.detach().abs().flatten(), max(count, self.kept)).bool()
-            self.learns = largest.view(weight.shape) | self.mask
+            count = max(self.learning(weight.numel()) if learning is None else learning, kept)
+            wider = hard_topk(weight.detach().abs().flatten(), count).view(weight.shape)
+            wider = torch.maximum(wider, chosen)  # of ties, and of a pattern, others may be kept
+        self.keep_(chosen, kept, wider)
 
     @torch.no_grad()
-    def keep_(self, mask: Tensor, learns: Tensor | None = None) -> None:
-        """Take this mask, and the set that gets a gradient."""
-        kept, known = int(mask.sum()), self.mask.shape == mask.shape
-        self.churn = int((mask & ~self.mask).sum()) / max(kept, 1) if known else None
+    def keep_(self, chosen: Tensor, kept: int, learns: Tensor | None = None) -> None:
+        """Take a mask of zeros and ones, ``kept`` of them, and the set that gets a gradient."""
+        self.churn, mask = None, chosen.bool()
+        if self.mask.shape == chosen.shape:
+            same = int(torch.count_nonzero(mask & self.mask))
+            self.churn = 1 - same / kept if kept else 0.0
         self.kept = kept
-        if known:
-            self.mask.copy_(mask)  # in place: what is compiled stays compiled
-        else:
-            self.mask = mask
+        self._write("mask", mask)
         if learns is not None:
-            self.learns = learns
+            self._write("learns", learns)
+        self._write("factor", self._factor(chosen))
+
+    def _factor(self, chosen: Tensor) -> Tensor:
+        if self.relaxation is not None or self.backward_density == 0:
+            return chosen
+        return (1 if self.learns is None else self.learns) - chosen
+
+    def _write(self, name: str, values: Tensor) -> None:
+        """In place where that can be: what is compiled stays compiled."""
+        buffer = self._buffers[name]
+        if buffer is not None and buffer.shape == values.shape:
+            buffer.copy_(values)
+        else:
+            self._buffers[name] = values.clone()
+
+    def forget_(self) -> None:
+        """Have no mask, so that the next one is the first."""
+        self.mask = self.mask.new_empty(0)
 
     def learning(self, size: int) -> int:
         """How many of so many entries get a gradient, if more than are kept."""
@@ -191,11 +214,6 @@ class TopKSparse(Tempered):
     def _record(self, gradient: Tensor) -> None:
         self.recorded = gradient.clone() if self.recorded is None else self.recorded + gradient
 
-    def _learning(self) -> Tensor | None:
-        if self.learns is not None:
-            return self.learns
-        return None if self.backward_density == 1 else self.mask
-
     def _rows(self, weight: Tensor) -> Tensor:
         return weight.flatten() if self.pattern is None else grouped(weight, self.pattern[1], self.dim)
 
@@ -207,6 +225,7 @@ class TopKSparse(Tempered):
         """Go on from there."""
         steps, frozen, kept = (int(number) for number in state)
         self.steps, self.frozen, self.kept, self.churn = steps, bool(frozen), kept, None
+        self._write("factor", self._factor(self.mask.to(self.factor.dtype)))
         if self.group is not None:
             self.group.listen()
 

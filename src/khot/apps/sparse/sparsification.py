@@ -107,19 +107,20 @@ class Sparsification:
         self._remember()
 
     def _select_among_all(self, wanted: float) -> None:
-        sizes = torch.cat([member.original.detach().abs().flatten() for member in self.members])
+        sizes = torch.cat([member.original.detach().flatten() for member in self.members]).abs_()
         kept = round(wanted * sizes.numel())
-        masks = self._parts(hard_topk(sizes, kept).bool())
+        chosen = self._parts(hard_topk(sizes, kept))
         first = self.members[0].sparse
         learning = max(first.learning(sizes.numel()), kept)
-        wider = None if first.learns is None else self._parts(hard_topk(sizes, learning).bool())
+        wider = None if first.learns is None else self._parts(hard_topk(sizes, learning))
         for place, member in enumerate(self.members):
-            member.sparse.keep_(masks[place], None if wider is None else wider[place])
+            own = int(torch.count_nonzero(chosen[place]))
+            member.sparse.keep_(chosen[place], own, None if wider is None else wider[place])
 
     def _parts(self, whole: Tensor) -> list[Tensor]:
         weights = [member.original for member in self.members]
         parts = torch.split(whole, [weight.numel() for weight in weights])
-        return [part.view(weight.shape).clone() for part, weight in zip(parts, weights, strict=True)]
+        return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
 
     @torch.no_grad()
     def start_at_random(self) -> None:
@@ -132,7 +133,7 @@ class Sparsification:
         ):
             weight = member.original
             drawn = torch.rand(weight.shape, device=weight.device).flatten()
-            member.sparse.keep_(hard_topk(drawn, budget).bool().view(weight.shape))
+            member.sparse.keep_(hard_topk(drawn, budget).to(weight.dtype).view(weight.shape), budget)
         self._remember()
 
     @torch.no_grad()
@@ -143,7 +144,7 @@ class Sparsification:
                 continue
             mask, new = rule.exchanged(member.original, gradient, member.sparse.mask, self.steps)
             member.original.masked_fill_(new, 0)
-            member.sparse.keep_(mask)
+            member.sparse.keep_(mask.to(member.original.dtype), member.sparse.kept)
         self._remember()
 
     def listen(self) -> None:
@@ -174,7 +175,7 @@ class Sparsification:
         total = torch.zeros((), device=self.members[0].original.device)
         for member in self.members:
             sparse, squares = member.sparse, member.original.square()
-            learns = squares.new_ones(()) if sparse.learns is None else sparse.learns
+            learns = 1.0 if sparse.learns is None else sparse.learns
             share = max(sparse.kept, 1) / sparse.mask.numel()
             total = total + (squares * torch.where(sparse.mask, 1.0, learns / share)).sum() / 2
         return total

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast, get_args
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -66,6 +65,7 @@ def sparsify(
         The :class:`Sparsification`; call its ``step()`` after each ``optimizer.step()``, or ``follow`` one.
 
     Example:
+        >>> import torch
         >>> model = nn.Sequential(nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 10))
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> sparse = sparsify(model, 0.05, scope="global", every=10)
@@ -105,7 +105,7 @@ def sparsify(
     group = Sparsification(members, density, scope, distribution, every, update)
     for member in members:
         member.sparse.group = group
-        member.sparse.mask = torch.empty(0, dtype=torch.bool, device=member.original.device)
+        member.sparse.forget_()
     group.select_() if update is None else group.start_at_random()
     group.listen()
     return group
