@@ -13,7 +13,7 @@ from torch import Tensor
 __all__ = ["END", "LETTERS", "PAD", "PHONEMES", "START", "Words", "spelled", "words"]
 
 LONGEST = 10
-SIZES = {"train": 20_000, "validation": 1_000, "test": 2_000}
+SIZES = {"train": 20_000, "validation": 1_000, "test": 1_000}
 PAD, START, END = 0, 1, 2
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PHONEMES = (
