@@ -116,11 +116,11 @@ def soft_beam_search(
         eos: the token that ends a sequence; the search ends when no other can become one of the k best.
         pad: what follows the end; by default ``eos``.
         embedding: a table (V, d), for a gradient through the choice of tokens.
-        temperature: see :func:`soft_beam_step`, as for
-        method,
-        hard,
-        shortlist and
-        length_penalty.
+        temperature: > 0, in nats; see :func:`soft_beam_step`.
+        method: a relaxation with rows.
+        hard: the exact k best forward, the relaxation's gradient backward.
+        shortlist: how many continuations take part in a step, by default 4k.
+        length_penalty: ended hypotheses are compared by their score divided by length to this power.
         options: of the method.
 
     Returns:

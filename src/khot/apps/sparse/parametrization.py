@@ -52,7 +52,7 @@ class TopKSparse(Tempered):
             (straight-through), 0 for the kept ones alone, between them Top-KAST's wider set. Not with
             ``method``.
         method: a relaxation, by name or as a :class:`khot.relaxations.Relaxation`, whose gradient is used:
-            that of w · topk(|w| / rms, k, method). Random ones are refused.
+            that of ``w * topk(abs(w) / rms, k, method)``. Random ones are refused.
         temperature: of the method, in units of the weight's root mean square; state that is saved and can be
             annealed by :class:`khot.schedules.TemperatureScheduler`.
         hard: with a method: the exact mask forward. False computes with the soft weights, whose sum is the

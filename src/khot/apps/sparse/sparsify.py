@@ -54,10 +54,10 @@ def sparsify(
         pattern: in the place of density: ``"2:4"``, or another N:M, along the input dimension.
         every: choose masks anew every so many steps.
         update: by default the largest weights are kept; :class:`DropAndGrow` exchanges some as RigL does.
-        backward_density: see :class:`TopKSparse`, as for
-        method,
-        temperature and
-        hard.
+        backward_density: the share of the weights that get a gradient; see :class:`TopKSparse`.
+        method: a relaxation whose gradient is used; see there.
+        temperature: of the method.
+        hard: with a method: the exact mask forward, or soft weights.
         layers: names of the layers, or a function ``f(name, layer)`` that says whether to take one; by
             default all. Leave out first or last layers with it.
 
