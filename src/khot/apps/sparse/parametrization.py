@@ -19,7 +19,7 @@ N:M sparsity, arXiv:2102.04010.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -140,26 +140,27 @@ class TopKSparse(Tempered):
         """What the weight is multiplied by: the mask, with the method's gradient, or its soft weights."""
         if self.relaxation is None:
             return self.mask.to(weight.dtype)
-        size = weight.detach().float().square().mean().sqrt().clamp_min(torch.finfo(torch.float32).tiny)
-        scores = self._rows(weight.abs() / size.to(weight.dtype))
+        # |w| at temperature τ · rms is |w| / rms at τ, without a division of the whole weight.
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        norm = cast("Tensor", torch.linalg.vector_norm(weight.detach(), dtype=dtype))  # pyright: ignore
+        size = norm / max(weight.numel(), 1) ** 0.5
+        temperature = self.temperature * size.clamp_min(torch.finfo(dtype).tiny)
         k = self.kept if self.pattern is None else self.pattern[0]
-        soft = topk(scores, k, self.relaxation, temperature=self._current_temperature())
+        soft = topk(self._rows(weight.abs()), k, self.relaxation, temperature=temperature)
         soft = ungrouped(soft, self.dim) if self.pattern is not None else soft.view(weight.shape)
         return straight_through(soft, self.factor) if self.hard else soft
 
     @torch.no_grad()
-    def select_(self, weight: Tensor, kept: int | None = None, learning: int | None = None) -> None:
+    def select_(self, weight: Tensor, kept: int | None = None) -> None:
         """Choose anew what is kept of a weight.
 
         Args:
             weight: the dense one.
             kept: how many entries, if not the layer's own share.
-            learning: how many entries get a gradient, if not ``backward_density`` of them.
         """
         sizes = self._rows(weight.detach().abs())
         if self.pattern is not None:
             chosen = ungrouped(hard_topk(sizes, self.pattern[0]), self.dim)
-            kept = weight.numel() // self.pattern[1] * self.pattern[0]
         else:
             if kept is None:
                 assert self.density is not None
@@ -167,15 +168,16 @@ class TopKSparse(Tempered):
             chosen = hard_topk(sizes, kept).view(weight.shape)
         wider = None
         if self.learns is not None:
-            count = max(self.learning(weight.numel()) if learning is None else learning, kept)
+            count = max(self.learning(weight.numel()), kept or 0)
             wider = hard_topk(weight.detach().abs().flatten(), count).view(weight.shape)
             wider = torch.maximum(wider, chosen)  # of ties, and of a pattern, others may be kept
-        self.keep_(chosen, kept, wider)
+        self.keep_(chosen, wider)
 
     @torch.no_grad()
-    def keep_(self, chosen: Tensor, kept: int, learns: Tensor | None = None) -> None:
-        """Take a mask of zeros and ones, ``kept`` of them, and the set that gets a gradient."""
+    def keep_(self, chosen: Tensor, learns: Tensor | None = None) -> None:
+        """Take a mask of zeros and ones, and the set that gets a gradient."""
         self.churn, mask = None, chosen.bool()
+        kept = int(torch.count_nonzero(mask))  # of booleans, for that of floats is slow
         if self.mask.shape == chosen.shape:
             same = int(torch.count_nonzero(mask & self.mask))
             self.churn = 1 - same / kept if kept else 0.0
@@ -183,12 +185,9 @@ class TopKSparse(Tempered):
         self._write("mask", mask)
         if learns is not None:
             self._write("learns", learns)
-        self._write("factor", self._factor(chosen))
-
-    def _factor(self, chosen: Tensor) -> Tensor:
-        if self.relaxation is not None or self.backward_density == 0:
-            return chosen
-        return (1 if self.learns is None else self.learns) - chosen
+        self._write("factor", chosen)
+        if self.relaxation is None and self.backward_density != 0:  # what learns and is not kept
+            self.factor.neg_().add_(1.0 if self.learns is None else self.learns)
 
     def _write(self, name: str, values: Tensor) -> None:
         """In place where that can be: what is compiled stays compiled."""
@@ -224,8 +223,8 @@ class TopKSparse(Tempered):
     def set_extra_state(self, state: Tensor) -> None:
         """Go on from there."""
         steps, frozen, kept = (int(number) for number in state)
+        self.keep_(self.mask.to(self.factor.dtype))
         self.steps, self.frozen, self.kept, self.churn = steps, bool(frozen), kept, None
-        self._write("factor", self._factor(self.mask.to(self.factor.dtype)))
         if self.group is not None:
             self.group.listen()
 

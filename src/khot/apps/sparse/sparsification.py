@@ -52,6 +52,7 @@ class Sparsification:
         self.distribution: Distribution = distribution
         self.update = update
         self._density = density
+        self._sizes: Tensor | None = None
         self.history: list[SparseStep] = []
 
     @property
@@ -107,15 +108,25 @@ class Sparsification:
         self._remember()
 
     def _select_among_all(self, wanted: float) -> None:
-        sizes = torch.cat([member.original.detach().flatten() for member in self.members]).abs_()
+        sizes = self._magnitudes()
         kept = round(wanted * sizes.numel())
         chosen = self._parts(hard_topk(sizes, kept))
         first = self.members[0].sparse
         learning = max(first.learning(sizes.numel()), kept)
         wider = None if first.learns is None else self._parts(hard_topk(sizes, learning))
         for place, member in enumerate(self.members):
-            own = int(torch.count_nonzero(chosen[place]))
-            member.sparse.keep_(chosen[place], own, None if wider is None else wider[place])
+            member.sparse.keep_(chosen[place], None if wider is None else wider[place])
+
+    def _magnitudes(self) -> Tensor:
+        """Of all weights, in memory that is kept: to ask for it anew takes longer than to fill it."""
+        weights = [member.original.detach() for member in self.members]
+        count, first = sum(weight.numel() for weight in weights), weights[0]
+        if self._sizes is None or self._sizes.device != first.device:
+            dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+            self._sizes = torch.empty(count, dtype=dtype, device=first.device)
+        for weight, part in zip(weights, self._parts(self._sizes), strict=True):
+            part.copy_(weight)
+        return self._sizes.abs_()
 
     def _parts(self, whole: Tensor) -> list[Tensor]:
         weights = [member.original for member in self.members]
@@ -133,7 +144,7 @@ class Sparsification:
         ):
             weight = member.original
             drawn = torch.rand(weight.shape, device=weight.device).flatten()
-            member.sparse.keep_(hard_topk(drawn, budget).to(weight.dtype).view(weight.shape), budget)
+            member.sparse.keep_(hard_topk(drawn, budget).to(weight.dtype).view(weight.shape))
         self._remember()
 
     @torch.no_grad()
@@ -144,7 +155,7 @@ class Sparsification:
                 continue
             mask, new = rule.exchanged(member.original, gradient, member.sparse.mask, self.steps)
             member.original.masked_fill_(new, 0)
-            member.sparse.keep_(mask.to(member.original.dtype), member.sparse.kept)
+            member.sparse.keep_(mask.to(member.original.dtype))
         self._remember()
 
     def listen(self) -> None:
