@@ -54,11 +54,13 @@ def _runs(quick: bool) -> Sequence[Settings]:
 def _run(settings: Settings) -> Numbers:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # steps are small: a second thread does not pay
+    torch.set_flush_denormal(True)  # weights that decay become so small that products with them are slow
     try:
         if settings["part"] == "time":
             return time_steps(settings["network"], settings["scope"], settings["quick"])
         return train_sparse(settings)
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(threads)
 
 
