@@ -32,7 +32,8 @@ def letters_of(words):
 
 
 torch.manual_seed(0)
-chosen = [list(entries)[i] for i in torch.randperm(len(entries))[:15000]]
+known = list(entries)
+chosen = [known[i] for i in torch.randperm(len(known))[:15000]]
 letters = letters_of(chosen)
 targets = torch.tensor(
     [
@@ -115,7 +116,7 @@ shown = sorted({int(i) for w in weights.values() for i in (w.amax(1) > 0.05).non
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), sharey=True, layout="constrained")
 for axis, (title, w) in zip(axes, weights.items(), strict=True):
     axis.imshow(w[shown], cmap="Greys", vmin=0, vmax=1, aspect="auto")
-    axis.set(title=f"{WORD}, {title}", xlabel="place", yticks=range(len(shown)))
+    axis.set(title=f"{WORD}, {title}", xlabel="place", xticks=range(w.shape[1]), yticks=range(len(shown)))
     axis.set_yticklabels([names[i] for i in shown])
 plt.show()
 
