@@ -77,19 +77,29 @@ def _rigl(model: nn.Module, density: float, steps: int) -> Callable[[int], objec
     return lambda step: sparse.step()
 
 
-def _khot(model: nn.Module, density: float, steps: int, **options: object) -> Callable[[int], object]:
+def _khot(
+    model: nn.Module, density: float, steps: int, freeze: bool = False, **options: object
+) -> Callable[[int], object]:
     first, last = round(FIRST * steps), round(LAST * steps)
     schedule = cubic(1.0, density, last - first, warmup=first)
     sparse = sparsify(model, schedule, scope="global", every=10, **options)  # pyright: ignore
-    return lambda step: sparse.step()
+    stays = -(-last // 10) * 10 if freeze else steps  # the first selection at the last density
+
+    def after(step: int) -> None:
+        sparse.step()
+        if step == stays:
+            sparse.freeze()
+
+    return after
 
 
 WAYS: dict[str, Callable[[nn.Module, float, int], Callable[[int], object]]] = {
     "prune, one shot": _one_shot,
     "prune, iterative": _iterative,
     "RigL": _rigl,
+    "khot, kept": functools.partial(_khot, backward_density=0.0),
+    "khot, sigmoid": functools.partial(_khot, freeze=True, method="sigmoid", temperature=0.3),
     "khot, straight-through": _khot,
-    "khot, sigmoid": functools.partial(_khot, method="sigmoid", temperature=0.3),
 }
 
 

@@ -32,7 +32,7 @@ def time_steps(network: str, scope: str, quick: bool) -> Numbers:
     """Ratios to the dense step, in one run, alternating; quartiles beside them."""
     made = {name: _steps(network, scope, options) for name, options in STEPS.items()}
     baseline = _steps(network, scope, None)
-    budget = Budget(0.01, 2, 3, 0.1) if quick else Budget(0.01, 6, 40, 3.0)
+    budget = Budget(0.01, 2, 3, 0.1) if quick else Budget(0.01, 6, 40, 1.5)
     numbers: Numbers = {}
     for name, timing in compare(baseline, made, budget).items():
         if isinstance(timing, str):
