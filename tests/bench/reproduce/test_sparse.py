@@ -73,7 +73,8 @@ def test_the_whole_grid_is_asked_for_seed_by_seed():
     perceptrons = [r for r in runs if r.get("network") == "perceptron" and r["part"] == "accuracy"]
     assert len(perceptrons) == 3 * 2 * (1 + 6 * len(WAYS))
     for network in ("perceptron", "convnet"):
-        seeds = [r["seed"] for r in runs if r.get("network") == network and r.get("way") == "RigL"]
-        assert seeds == sorted(seeds)
+        for data in ("mnist", "fashion-mnist"):
+            of = [r for r in runs if r["network"] == network and r.get("data") == data and r["way"] == "RigL"]
+            assert [r["seed"] for r in of] == sorted(r["seed"] for r in of)
     convnets = [r for r in runs if r["network"] == "convnet" and r["part"] == "accuracy"]
     assert {r["density"] for r in convnets} == {1.0, 0.1, 0.05, 0.01}

@@ -31,14 +31,14 @@ def _runs(quick: bool) -> Sequence[Settings]:
     runs: list[Settings] = [
         {"part": "time", "network": network, "scope": "global", "quick": quick} for network in DENSITIES
     ]
-    # Straight-through last; block by block and seed by seed, so that what was stopped can be shown.
+    # Straight-through last; by data set and seed by seed, so that what was stopped can be shown.
     late = "khot, straight-through"
     first = ["dense", *(way for way in WAYS if way != late)]
     blocks = (("perceptron", first), ("convnet", first), ("perceptron", [late]), ("convnet", [late]))
     for network, ways in blocks:
         densities = (0.05,) if quick else DENSITIES[network]
-        for seed in range(1 if quick else 3):
-            for data in ("mnist",) if quick else DATA:
+        for data in ("mnist",) if quick else DATA:
+            for seed in range(1 if quick else 3):
                 of = {"part": "accuracy", "network": network, "data": data, "seed": seed, "epochs": EPOCHS}
                 # Way by way: one-shot pruning trains its dense beginning once for all densities.
                 runs += [
