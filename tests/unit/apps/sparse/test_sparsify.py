@@ -20,6 +20,7 @@ from khot.apps.sparse import (
     sparsify,
 )
 from khot.schedules import TemperatureScheduler, exponential
+from strategies.quick_run import costly
 from strategies.small_networks import every_kind, perceptron, train_step
 
 SHAPES = [(20, 12), (8, 20), (3, 8)]
@@ -371,7 +372,10 @@ def test_bfloat16_and_eval(options):
     assert model[0].parametrizations.weight[0].mask.dtype == torch.bool
 
 
-@pytest.mark.parametrize("options", [{}, {"backward_density": 0.5}, {"method": "sigmoid"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, costly({"backward_density": 0.5}), costly({"backward_density": 0.0}), costly({"method": "sigmoid"})],
+)
 def test_compiled(options):
     """Without a graph break, and not anew when masks change."""
     from torch._dynamo.testing import CompileCounterWithBackend
