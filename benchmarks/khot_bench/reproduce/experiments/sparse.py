@@ -82,22 +82,23 @@ def _accuracy(ledger: Ledger, network: str, data: str) -> Grid:
         if not values:
             return ""
         mean, error = mean_and_error([100 * value for value in values])
-        return f"{mean:.2f} ± {error:.2f}" if len(values) > 1 else f"{mean:.2f}"
+        shown = f"{mean:.2f} ± {error:.2f}" if len(values) > 1 else f"{mean:.2f}"
+        return shown if len(values) == seeds else f"{shown} ({len(values)})"
 
+    seeds = max(len({s["seed"] for s in done if s["way"] == way}) for way in WAYS)
     dense = cell("dense", 1.0)
     rows = [(way, *(cell(way, density) for density in densities)) for way in WAYS]
-    seeds = len({s["seed"] for s in done})
     return Grid(
         caption=f"{NAMES[network]} on {data}: test accuracy in percent at each density",
         header=("masks", *(f"{100 * density:g} %" for density in densities)),
         rows=(("dense", *(dense for _ in densities)), *rows),
         notes=(
-            f"Mean ± standard error over {seeds} seeds; one epoch, batches of {BATCH}, "
-            "SGD with momentum, learning rate falling to 0. Pruning and khot choose among the weights of all "
+            f"Mean ± standard error, seeds: {seeds}, or as many as stand in brackets; one epoch, batches of "
+            f"{BATCH}, SGD with momentum, learning rate falling to 0. Pruning and khot choose among the weights of all "
             "layers, RigL within layers (ERK). One shot: pruned after 70 % of the training; iterative: 10 "
             "times between 10 and 70 %; khot: every 10 steps, to its density between these, with a gradient "
             "for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks that then stay, "
-            "or straight-through; RigL: every 20 steps until 75 %. Without ±: one seed.",
+            "or straight-through; RigL: every 20 steps until 75 %.",
         ),
         origin=ledger.origin,
     )
