@@ -94,11 +94,11 @@ def _accuracy(ledger: Ledger, network: str, data: str) -> Grid:
         rows=(("dense", *(dense for _ in densities)), *rows),
         notes=(
             f"Mean ± standard error, seeds: {seeds}, or as many as stand in brackets; one epoch, batches of "
-            f"{BATCH}, SGD with momentum, learning rate falling to 0. Pruning and khot choose among the weights of all "
-            "layers, RigL within layers (ERK). One shot: pruned after 70 % of the training; iterative: 10 "
-            "times between 10 and 70 %; khot: every 10 steps, to its density between these, with a gradient "
-            "for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks that then stay, "
-            "or straight-through; RigL: every 20 steps until 75 %.",
+            f"{BATCH}, SGD with momentum, learning rate falling to 0. Pruning and khot choose among the "
+            "weights of all layers, RigL within layers (ERK). One shot: pruned after 70 % of the training; "
+            "iterative: 10 times between 10 and 70 %; khot: every 10 steps, to its density between these, with "
+            "a gradient for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks that "
+            "then stay, or straight-through; RigL: every 20 steps until 75 %.",
         ),
         origin=ledger.origin,
     )
@@ -140,7 +140,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
     )
     for axis, (network, data) in zip(axes[0], panels, strict=True):
         of = {"part": "accuracy", "network": network, "data": data}
-        for way in WAYS:
+        for number, way in enumerate(WAYS):
             found = {d: ledger.select("accuracy", **of, way=way, density=d) for d in DENSITIES[network]}
             points = {d: mean_and_error([100 * v for v in values]) for d, values in found.items() if values}
             if points:
@@ -148,6 +148,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
                     [100 * d for d in points],
                     [mean for mean, _ in points.values()],
                     [error for _, error in points.values()],
+                    color=f"C{number}",
                     marker="o",
                     markersize=3,
                     capsize=2,
@@ -158,7 +159,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
             axis.axhline(100 * sum(dense) / len(dense), color="0.5", linestyle=":", label="dense")
         axis.set(title=f"{network}, {data}", xlabel="density, %", ylabel="test accuracy, %", xscale="log")
     figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize="small"
+        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small"
     )
     figure.savefig(path)
     plt.close(figure)
