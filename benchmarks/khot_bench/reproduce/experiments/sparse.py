@@ -96,9 +96,9 @@ def _accuracy(ledger: Ledger, network: str, data: str) -> Grid:
             f"Mean ± standard error, seeds: {seeds}, or as many as stand in brackets; one epoch, batches of "
             f"{BATCH}, SGD with momentum, learning rate falling to 0. Pruning and khot choose among the "
             "weights of all layers, RigL within layers (ERK). One shot: pruned after 70 % of the training; "
-            "iterative: 10 times between 10 and 70 %; khot: every 10 steps, to its density between these, with "
-            "a gradient for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks that "
-            "then stay, or straight-through; RigL: every 20 steps until 75 %.",
+            "iterative: 10 times between 10 and 70 %; khot: every 10 steps, to its density between them, "
+            "with a gradient for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks "
+            "that then stay, or straight-through; RigL: every 20 steps until 75 %.",
         ),
         origin=ledger.origin,
     )

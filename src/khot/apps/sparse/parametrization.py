@@ -116,9 +116,9 @@ class TopKSparse(Tempered):
         self.register_buffer("learns", torch.empty(0) if wider else None)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Take a weight as the dense one, and choose what is kept of it; unless the mask is frozen."""
+        """Take a weight as the dense one, and choose as many of it as are kept; unless the mask is frozen."""
         if not self.frozen:
-            self.select_(weight)
+            self.select_(weight, None if self.group is None else self.kept)
         return weight
 
     def forward(self, weight: Tensor) -> Tensor:

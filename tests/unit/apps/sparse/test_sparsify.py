@@ -184,6 +184,18 @@ def test_an_assigned_weight_is_chosen_from():
     assert layer.weight.flatten().nonzero().flatten().tolist() == [18, 19, 20, 21, 22, 23]
 
 
+@pytest.mark.parametrize("way", ["global", "schedule", "pattern"])
+def test_an_assigned_weight_keeps_the_budget(way):
+    model = perceptron()
+    sparse = sparsify(model, **WAYS[way])
+    for _ in range(6):
+        sparse.step()
+    before = nonzeros(model)
+    model[0].weight = torch.randn(20, 12)
+    assert nonzeros(model) == before
+    assert before[0] < 240
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_saved_and_resumed(way):
     """A run that is saved in the middle goes on as the one that was not."""
@@ -357,15 +369,19 @@ def test_equal_and_zero_weights_have_finite_gradients():
     assert layer.parametrizations.weight.original.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("scope", ["layer", "global"])
 @pytest.mark.parametrize("options", [{}, {"backward_density": 0.5}, {"method": "sigmoid"}])
-def test_bfloat16_and_eval(options):
+def test_bfloat16_and_eval(options, scope):
     model = perceptron().bfloat16()
-    sparse = sparsify(model, 0.3, **options)
+    sparse = sparsify(model, 0.3, scope=scope, **options)
     x = torch.randn(3, 12, dtype=torch.bfloat16)
     trained = model(x)
     trained.sum().backward()
     sparse.step()
-    assert nonzeros(model) == layer_budgets(SHAPES, 0.3)
+    if scope == "layer":
+        assert nonzeros(model) == layer_budgets(SHAPES, 0.3)
+    assert sum(nonzeros(model)) == round(0.3 * TOTAL)
+    assert model[0].weight.dtype == torch.bfloat16
     again = model(x)
     assert torch.equal(model.eval()(x), again)
     assert model.float()(x.float()).dtype == torch.float32
