@@ -58,7 +58,7 @@ def sparsify(
         method: a relaxation whose gradient is used; see there.
         temperature: of the method.
         hard: with a method: the exact mask forward, or soft weights.
-        layers: names of the layers, or a function ``f(name, layer)`` that says whether to take one; by
+        layers: a name or names of layers, or a function ``f(name, layer)`` that says whether to take one; by
             default all. Leave out first or last layers with it.
 
     Returns:
@@ -155,7 +155,7 @@ def _chosen_layers(name: str, model: nn.Module, layers: Layers | None) -> dict[s
     elif callable(layers):
         chosen = {layer_name: layer for layer_name, layer in there.items() if layers(layer_name, layer)}
     else:
-        wanted = list(layers)
+        wanted = [layers] if isinstance(layers, str) else list(layers)
         unknown = [layer_name for layer_name in wanted if layer_name not in there]
         if unknown:
             known = ", ".join(map(repr, there)) or "none"

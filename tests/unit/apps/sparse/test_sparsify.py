@@ -458,7 +458,7 @@ def test_layers_that_cannot_be_taken():
     with pytest.raises(TypeError, match="update must be a DropAndGrow or None, got 'rigl'"):
         sparsify(perceptron(), 0.1, update="rigl")
     model = perceptron()
-    sparsify(model, 0.1, layers=["2"])
+    sparsify(model, 0.1, layers="2")
     with pytest.raises(ValueError, match="the weight of layer '2' is parametrized already"):
         sparsify(model, 0.1)
     sparsify(model, 0.1, layers=lambda name, layer: name != "2")
