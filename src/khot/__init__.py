@@ -45,6 +45,8 @@ Modules and packages
     khot.apps.moe           mixtures of experts: routers that learn, and for models of transformers
     khot.apps.sindy         governing equations with a stated number of terms, for pysindy
     khot.apps.dictionary    dictionaries with exactly k atoms a sample, as in scikit-learn
+    khot.apps.sparse        networks of whose weights exactly k are used
+    khot.apps.beam          beam search with a gradient
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``

@@ -14,6 +14,7 @@ from khot.nn import (
     SampledTopK,
     Select,
     TopK,
+    TopKActivation,
 )
 from strategies.random_scores import scores
 
@@ -32,6 +33,8 @@ def weights_of(layer: nn.Module, x: torch.Tensor, mask: torch.Tensor | None = No
     if isinstance(layer, Select):
         everything = torch.eye(x.shape[-1], dtype=x.dtype).expand(*x.shape, x.shape[-1])
         return layer(everything, x, mask).values.sum(-2)
+    if isinstance(layer, TopKActivation):
+        return layer.gates(x, mask)
     return layer(x, mask)
 
 
@@ -111,7 +114,7 @@ def test_none_and_all(kind, training):
 
 
 # One layer with noise, one without, and those of their own kind; the others are further operators.
-QUICK = {TopK, GumbelTopK, SampledTopK, Select, DifferentiableTopK}
+QUICK = {TopK, TopKActivation, GumbelTopK, SampledTopK, Select, DifferentiableTopK}
 # One draws its noise twice from one state of a generator, the other makes a torch.distributions object.
 NOT_COMPILED = {(PerturbedTopK, True), (PerturbedTopK, False), (SampledTopK, True)}
 COMPILED = [

@@ -4,6 +4,7 @@ All share settings and rules: temperatures are float32 state that is saved, anne
 ``eval()`` removes randomness and nothing else (``eval_mode=``); ``layer.selected(scores)`` gives indices.
 """
 
+from khot.nn.activation import TopKActivation
 from khot.nn.noise import GumbelTopK, PerturbedTopK
 from khot.nn.ranks import DifferentiableTopK, PairwiseTopK, SoftRankTopK
 from khot.nn.rows import (
@@ -40,4 +41,5 @@ __all__ = [
     "SuccessiveHalvingTopK",
     "SuccessiveSoftmaxTopK",
     "TopK",
+    "TopKActivation",
 ]

@@ -1,0 +1,56 @@
+"""A direct loss of what a beam search found: the expected share of wrong tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from khot.apps.beam.search import BeamResult
+
+__all__ = ["soft_hamming_loss"]
+
+
+def soft_hamming_loss(
+    result: BeamResult, targets: Tensor, mask: Tensor | None = None, *, rank: int = 0
+) -> Tensor:
+    r"""The Hamming distance of the hypothesis at ``rank`` from the targets, softly: the mean of 1 − weight.
+
+    As the temperature → 0 this is the share of wrong tokens of beam search. Unlike cross entropy it sees what
+    the search finds, and no more than that: begin from a model that was trained by cross entropy.
+
+    Args:
+        result: of :func:`soft_beam_search`, with its gradient.
+        targets: (B, S) tokens; where S is larger than the number T of steps, places beyond T are wrong.
+            What was found beyond S is not looked at: let targets have the end, and ``pad`` behind it.
+        mask: (B, S), True where a place counts; by default all.
+        rank: of the hypothesis.
+
+    Returns:
+        The mean over all places that count.
+
+    Example:
+        >>> from khot.apps.beam import soft_beam_search
+        >>> table = torch.tensor([[0.1, 0.5, 0.4], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]]).log()
+        >>> found = soft_beam_search(lambda t, h: (table[t], h), None, 2, start=0, max_length=3, hard=True)
+        >>> soft_hamming_loss(found, torch.tensor([[2, 2, 1]]))
+        tensor(0.3333)
+
+    Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), arXiv:1708.00111.
+    """
+    name = "soft_hamming_loss"
+    if targets.dim() != 2 or len(targets) != len(result.sequences) or targets.is_floating_point():
+        raise ValueError(
+            f"{name}: targets must be tokens of shape ({len(result.sequences)}, places), "
+            f"got {targets.dtype} of {tuple(targets.shape)}"
+        )
+    if mask is not None and (mask.shape != targets.shape or mask.dtype != torch.bool):
+        raise ValueError(
+            f"{name}: mask must be boolean of the shape of targets, {tuple(targets.shape)}, "
+            f"got {mask.dtype} of {tuple(mask.shape)}"
+        )
+    weights = result.token_weights(rank)
+    steps = min(weights.shape[1], targets.shape[1])
+    right = weights[:, :steps].gather(-1, targets[:, :steps].unsqueeze(-1)).squeeze(-1)
+    right = torch.nn.functional.pad(right, (0, targets.shape[1] - steps))
+    counts = torch.ones_like(right) if mask is None else mask.to(right.dtype)
+    return ((1 - right) * counts).sum() / counts.sum().clamp_min(1)

@@ -1,0 +1,88 @@
+r"""How many weights each layer keeps: the same share of each, or more where a layer is thin.
+
+``"uniform"``: :math:`k_l = \mathrm{round}(d\, n_l)`. ``"erk"``, Erdős–Rényi-kernel:
+
+.. math:: d_l = \min\Bigl(1, \varepsilon\, \frac{\sum_i \text{shape}_{l,i}}{\prod_i \text{shape}_{l,i}}\Bigr),
+
+with ε such that all layers together keep :math:`\mathrm{round}(d \sum_l n_l)`; counts are rounded by largest
+remainders, so that this sum is exact.
+
+Reference: Mocanu et al. (2018), arXiv:1707.04780; Evci, Gale, Menick, Castro & Elsen (2020), Rigging the
+Lottery, arXiv:1911.11134.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from khot.relaxations._arguments import check_choice
+
+__all__ = ["Distribution", "check_density", "check_distribution", "layer_budgets"]
+
+Distribution = Literal["uniform", "erk"]
+
+
+def layer_budgets(
+    shapes: Sequence[Sequence[int]], density: float, distribution: Distribution = "uniform"
+) -> list[int]:
+    """How many weights each of several layers keeps.
+
+    Args:
+        shapes: of the weights.
+        density: the share of all weights that is kept, in [0, 1].
+        distribution: ``"uniform"`` keeps this share of each layer, ``"erk"`` more of thin layers and less of
+            wide ones, with the same sum.
+
+    Example:
+        >>> layer_budgets([(300, 784), (100, 300), (10, 100)], 0.05)
+        [11760, 1500, 50]
+        >>> layer_budgets([(300, 784), (100, 300), (10, 100)], 0.05, "erk")
+        [9051, 3340, 919]
+        >>> sum(layer_budgets([(300, 784), (100, 300), (10, 100)], 0.05, "erk")) == round(0.05 * 266200)
+        True
+    """
+    name = "layer_budgets"
+    check_density(name, "density", density)
+    check_distribution(name, distribution)
+    sizes = [math.prod(shape) for shape in shapes]
+    if distribution == "uniform":
+        return [round(density * size) for size in sizes]
+    return _whole(_erdos_renyi(shapes, sizes, round(density * sum(sizes))), sizes)
+
+
+def check_density(name: str, argument: str, density: object) -> None:
+    """Check that it is a number in [0, 1]."""
+    if isinstance(density, bool) or not isinstance(density, int | float):
+        raise TypeError(f"{name}: {argument} must be a number, got {density!r}")
+    if not 0 <= density <= 1:
+        raise ValueError(f"{name}: {argument} must be in [0, 1], got {density}")
+
+
+def check_distribution(name: str, distribution: object) -> None:
+    """Check that it is known."""
+    check_choice(name, "distribution", distribution, get_args(Distribution))
+
+
+def _erdos_renyi(shapes: Sequence[Sequence[int]], sizes: Sequence[int], total: int) -> list[float]:
+    """Real-valued counts: ε times the sum of a layer's sizes, or all of a layer that would exceed itself."""
+    dense: set[int] = set()
+    while True:
+        rest = [i for i in range(len(sizes)) if i not in dense]
+        left = total - sum(sizes[i] for i in dense)
+        epsilon = left / max(sum(sum(shapes[i]) for i in rest), 1)
+        full = {i for i in rest if epsilon * sum(shapes[i]) > sizes[i]}
+        if not full:
+            return [float(sizes[i]) if i in dense else epsilon * sum(shapes[i]) for i in range(len(sizes))]
+        dense |= full
+
+
+def _whole(counts: Sequence[float], sizes: Sequence[int]) -> list[int]:
+    """Integers with the same sum, by largest remainders."""
+    floors = [min(math.floor(count), size) for count, size in zip(counts, sizes, strict=True)]
+    missing = round(sum(counts)) - sum(floors)
+    order = sorted(range(len(counts)), key=lambda i: floors[i] - counts[i])
+    for i in order[:missing]:
+        floors[i] += 1
+    return floors

@@ -1,0 +1,239 @@
+"""One weight of which only the largest k entries are used, as a parametrization of torch.
+
+A dense copy of the weight is trained, its ``original``; what the layer computes with is
+
+    w̃ = w · m,   m = the indicator of the k entries with the largest |w|.
+
+The mask m is a buffer. It is chosen when the parametrization is put in place and when
+:class:`~khot.apps.sparse.Sparsification` says so, not at each access of ``.weight``, so the budget holds at
+every moment. What differs between methods is the gradient that w gets from that of w̃:
+
+* all of it (straight-through), or for a set B ⊇ A of the largest entries, as in Top-KAST;
+* that of a relaxation of the mask, w · y(|w|), with ``method=``.
+
+Cost: a product of the size of the weight at each access; the choice is one pass of ``hard_topk``.
+
+References: Jayakumar, Pascanu, Rae, Osindero & Elsen (2020), Top-KAST, arXiv:2106.03517; Zhou et al. (2021),
+N:M sparsity, arXiv:2102.04010.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from khot.apps.sparse._pattern import as_pattern, grouped, ungrouped
+from khot.apps.sparse.budgets import check_density
+from khot.nn._tempered import Tempered
+from khot.relaxations.facade import topk
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import Relaxation, get
+from khot.relaxations.straight_through import straight_through
+
+if TYPE_CHECKING:
+    from khot.apps.sparse.sparsification import Sparsification
+
+__all__ = ["TopKSparse"]
+
+
+class TopKSparse(Tempered):
+    """The largest share of a weight's entries, by magnitude; a parametrization of any tensor.
+
+    On a whole model :func:`khot.apps.sparse.sparsify` puts it in place, with one budget for all layers if
+    wanted. On one layer alone the mask is chosen at once, and again by :meth:`select_`.
+
+    Args:
+        density: the share that is kept, in [0, 1]: round(density · n) entries.
+        pattern: in its place ``"N:M"`` or ``(N, M)``: N of each M along the dimension ``dim``.
+        dim: of the pattern; by default 1, the input dimension of a linear layer.
+        backward_density: the share of the entries that get a gradient, those of largest magnitude: 1 for all
+            (straight-through), 0 for the kept ones alone, between them Top-KAST's wider set. Not with
+            ``method``.
+        method: a relaxation, by name or as a :class:`khot.relaxations.Relaxation`, whose gradient is used:
+            that of ``w * topk(abs(w) / rms, k, method)``. Random ones are refused.
+        temperature: of the method, in units of the weight's root mean square; state that is saved and can be
+            annealed by :class:`khot.schedules.TemperatureScheduler`.
+        hard: with a method: the exact mask forward. False computes with the soft weights, whose sum is the
+            budget, until the model is made permanent.
+
+    Example:
+        >>> from torch.nn.utils import parametrize
+        >>> layer = torch.nn.Linear(8, 4)
+        >>> parametrized = parametrize.register_parametrization(layer, "weight", TopKSparse(0.25))
+        >>> int((layer.weight != 0).sum())
+        8
+        >>> layer.weight.sum().backward()
+        >>> int((layer.parametrizations.weight.original.grad != 0).sum())  # all 32 learn
+        32
+    """
+
+    mask: Tensor
+    learns: Tensor | None  # zeros and ones in the dtype of the weight, as products with booleans are slow
+    factor: Tensor  # the mask likewise, or where it is wider, what learns and is not kept
+
+    def __init__(
+        self,
+        density: float | None = None,
+        *,
+        pattern: str | tuple[int, int] | None = None,
+        dim: int = 1,
+        backward_density: float = 1.0,
+        method: str | Relaxation | None = None,
+        temperature: float = 1.0,
+        hard: bool = True,
+    ) -> None:
+        name = type(self).__name__
+        if (density is None) == (pattern is None):
+            raise ValueError(f"{name}: give density or pattern, got {density} and {pattern}")
+        if density is not None:
+            check_density(name, "density", density)
+        check_density(name, "backward_density", backward_density)
+        relaxation = None if method is None else get(method, name)
+        if relaxation is None and (temperature != 1.0 or not hard):
+            raise ValueError(f"{name}: temperature and hard belong to a method, and method is None")
+        if relaxation is not None and relaxation.stochastic:
+            raise ValueError(f"{name}: method must not be random, got {relaxation.name!r}")
+        if relaxation is not None and backward_density != 1:
+            raise ValueError(
+                f"{name}: backward_density has no effect with method {relaxation.name!r}, "
+                f"got {backward_density}"
+            )
+        super().__init__(None if relaxation is None else temperature, False)
+        self.density = density
+        self.pattern = None if pattern is None else as_pattern(name, pattern)
+        self.dim, self.backward_density = dim, float(backward_density)
+        self.relaxation, self.hard = relaxation, hard
+        self.group: Sparsification | None = None
+        self.steps, self.frozen, self.kept = 0, False, 0
+        self.churn: float | None = None
+        self.records_gradient = False
+        self.recorded: Tensor | None = None
+        self.register_buffer("mask", torch.empty(0, dtype=torch.bool))
+        self.register_buffer("factor", torch.empty(0), persistent=False)
+        wider = relaxation is None and 0 < backward_density < 1
+        self.register_buffer("learns", torch.empty(0) if wider else None)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        """Take a weight as the dense one, and choose as many of it as are kept; unless the mask is frozen."""
+        if not self.frozen:
+            self.select_(weight, None if self.group is None else self.kept)
+        return weight
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The weight to compute with."""
+        if self.mask.shape != weight.shape:
+            self.select_(weight)
+        if self.relaxation is not None:
+            made = weight * self.gates(weight)
+        elif self.backward_density == 0:
+            made = weight * self.factor
+        else:  # what is not kept is w − w, exactly 0, and w has the gradient
+            learning = weight if self.learns is None else weight * self.learns
+            made = torch.addcmul(learning, weight.detach(), self.factor, value=-1)
+        if self.records_gradient and made.requires_grad:
+            made.register_hook(self._record)  # pyright: ignore[reportUnknownMemberType]
+        return made
+
+    def gates(self, weight: Tensor) -> Tensor:
+        """What the weight is multiplied by: the mask, with the method's gradient, or its soft weights."""
+        if self.relaxation is None:
+            return self.mask.to(weight.dtype)
+        # |w| at temperature τ · rms is |w| / rms at τ, without a division of the whole weight.
+        dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+        norm = cast("Tensor", torch.linalg.vector_norm(weight.detach(), dtype=dtype))  # pyright: ignore
+        size = norm / max(weight.numel(), 1) ** 0.5
+        temperature = self.temperature * size.clamp_min(torch.finfo(dtype).tiny)
+        k = self.kept if self.pattern is None else self.pattern[0]
+        soft = topk(self._rows(weight.abs()), k, self.relaxation, temperature=temperature)
+        soft = ungrouped(soft, self.dim) if self.pattern is not None else soft.view(weight.shape)
+        return straight_through(soft, self.factor) if self.hard else soft
+
+    @torch.no_grad()
+    def select_(self, weight: Tensor, kept: int | None = None) -> None:
+        """Choose anew what is kept of a weight.
+
+        Args:
+            weight: the dense one.
+            kept: how many entries, if not the layer's own share.
+        """
+        sizes = self._rows(weight.detach().abs())
+        if self.pattern is not None:
+            chosen = ungrouped(hard_topk(sizes, self.pattern[0]), self.dim)
+        else:
+            if kept is None:
+                assert self.density is not None
+                kept = round(self.density * sizes.numel())
+            chosen = hard_topk(sizes, kept).view(weight.shape)
+        wider = None
+        if self.learns is not None:
+            count = max(self.learning(weight.numel()), kept or 0)
+            wider = hard_topk(weight.detach().abs().flatten(), count).view(weight.shape)
+            wider = torch.maximum(wider, chosen)  # of ties, and of a pattern, others may be kept
+        self.keep_(chosen, wider)
+
+    @torch.no_grad()
+    def keep_(self, chosen: Tensor, learns: Tensor | None = None) -> None:
+        """Take a mask of zeros and ones, and the set that gets a gradient."""
+        self.churn, mask = None, chosen.bool()
+        kept = int(torch.count_nonzero(mask))  # of booleans, for that of floats is slow
+        if self.mask.shape == chosen.shape:
+            same = int(torch.count_nonzero(mask & self.mask))
+            self.churn = 1 - same / kept if kept else 0.0
+        self.kept = kept
+        self._write("mask", mask)
+        if learns is not None:
+            self._write("learns", learns)
+        self._write("factor", chosen)
+        if self.relaxation is None and self.backward_density != 0:  # what learns and is not kept
+            self.factor.neg_().add_(1.0 if self.learns is None else self.learns)
+
+    def _write(self, name: str, values: Tensor) -> None:
+        """In place where that can be: what is compiled stays compiled."""
+        buffer = self._buffers[name]
+        if buffer is not None and buffer.shape == values.shape:
+            buffer.copy_(values)
+        else:
+            self._buffers[name] = values.clone()
+
+    def forget_(self) -> None:
+        """Have no mask, so that the next one is the first."""
+        self.mask = self.mask.new_empty(0)
+
+    def learning(self, size: int) -> int:
+        """How many of so many entries get a gradient, if more than are kept."""
+        return round(self.backward_density * size)
+
+    def take_gradient(self) -> Tensor | None:
+        """The dense gradient that was recorded since the last call, if one was."""
+        taken, self.recorded = self.recorded, None
+        return taken
+
+    def _record(self, gradient: Tensor) -> None:
+        self.recorded = gradient.clone() if self.recorded is None else self.recorded + gradient
+
+    def _rows(self, weight: Tensor) -> Tensor:
+        return weight.flatten() if self.pattern is None else grouped(weight, self.pattern[1], self.dim)
+
+    def get_extra_state(self) -> Tensor:
+        """How many steps were taken, whether the mask is frozen, and how many entries it keeps."""
+        return torch.tensor([self.steps, int(self.frozen), self.kept], dtype=torch.int64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go on from there."""
+        steps, frozen, kept = (int(number) for number in state)
+        self.keep_(self.mask.to(self.factor.dtype))
+        self.steps, self.frozen, self.kept, self.churn = steps, bool(frozen), kept, None
+        if self.group is not None:
+            self.group.listen()
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        shown = [f"density={self.density}"] if self.pattern is None else []
+        shown += [f"pattern={self.pattern[0]}:{self.pattern[1]}"] if self.pattern is not None else []
+        if self.relaxation is not None:
+            shown += [f"method={self.relaxation.name!r}", self._shown_temperature(), f"hard={self.hard}"]
+        elif self.backward_density != 1:
+            shown.append(f"backward_density={self.backward_density}")
+        return ", ".join([*shown, *(["frozen"] if self.frozen else [])])

@@ -1,0 +1,40 @@
+"""Densities that fall while training: from dense to sparse.
+
+Any function of the step will do, those of :mod:`khot.schedules` too.
+"""
+
+from __future__ import annotations
+
+from khot.apps.sparse.budgets import check_density
+from khot.schedules import Schedule
+
+__all__ = ["cubic"]
+
+
+def cubic(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
+    r"""From ``start`` to ``end`` as :math:`d = d_1 + (d_0 - d_1)(1 - t)^3`: fast at first, then slowly.
+
+    Args:
+        start: the density at first.
+        end: the density after ``warmup + steps`` steps, and ever after.
+        steps: how many steps that takes.
+        warmup: how many steps to stay at ``start`` before.
+
+    Example:
+        >>> [round(cubic(1.0, 0.1, steps=2)(step), 4) for step in range(4)]
+        [1.0, 0.2125, 0.1, 0.1]
+
+    Reference: Zhu & Gupta (2017), To prune, or not to prune, arXiv:1710.01878.
+    """
+    check_density("cubic", "start", start)
+    check_density("cubic", "end", end)
+    if steps < 1:
+        raise ValueError(f"cubic: steps must be at least 1, got {steps}")
+    if warmup < 0:
+        raise ValueError(f"cubic: warmup must not be negative, got {warmup}")
+
+    def density(step: int) -> float:
+        left = 1 - min(max((step - warmup) / steps, 0.0), 1.0)
+        return end + (start - end) * left**3
+
+    return density

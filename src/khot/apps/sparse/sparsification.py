@@ -1,0 +1,209 @@
+"""The masks of a model, chosen together: one budget, one selection in a step, whatever reads ``.weight``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.sparse.budgets import Distribution, check_density, layer_budgets
+from khot.apps.sparse.drop_and_grow import DropAndGrow
+from khot.apps.sparse.parametrization import TopKSparse
+from khot.apps.sparse.report import SparseLayer, SparseReport, SparseStep
+from khot.relaxations.hard import hard_topk
+
+__all__ = ["Member", "Scope", "Sparsification"]
+
+Scope = Literal["layer", "global"]
+
+
+class Member(NamedTuple):
+    """A layer, by its name in the model, and the parametrization of its weight."""
+
+    name: str
+    layer: nn.Module
+    sparse: TopKSparse
+
+    @property
+    def original(self) -> Tensor:
+        """The dense weight, which is trained."""
+        return cast("Any", self.layer).parametrizations.weight.original
+
+
+class Sparsification:
+    """What :func:`khot.apps.sparse.sparsify` gives: it chooses the masks, and tells about them.
+
+    Call :meth:`step` after each ``optimizer.step()``, or let it :meth:`follow` the optimizer. Step count,
+    masks and whether they are frozen are in the model's ``state_dict``; the history is not.
+    """
+
+    def __init__(
+        self,
+        members: list[Member],
+        density: float | Callable[[int], float] | None,
+        scope: Scope,
+        distribution: Distribution,
+        every: int,
+        update: DropAndGrow | None,
+    ) -> None:
+        self.members, self.scope, self.every = members, scope, every
+        self.distribution: Distribution = distribution
+        self.update = update
+        self._density = density
+        self._sizes: Tensor | None = None
+        self.history: list[SparseStep] = []
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.members[0].sparse.steps
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the masks stay as they are."""
+        return self.members[0].sparse.frozen
+
+    def target(self, step: int | None = None) -> float | None:
+        """The density that is wanted at a step, by default the next selection's; None with a pattern."""
+        step = self.steps if step is None else step
+        if not callable(self._density):
+            return self._density
+        wanted = self._density(step)
+        check_density("Sparsification", f"density({step})", wanted)
+        return wanted
+
+    def step(self) -> bool:
+        """Count a step of the optimiser, and choose masks anew if it is time; whether that was done."""
+        step = self.steps + 1
+        for member in self.members:
+            member.sparse.steps = step
+        chosen = not self.frozen and step % self.every == 0
+        if chosen and self.update is not None:
+            chosen = step < self.update.until
+        if chosen:
+            self._exchange(self.update) if self.update is not None else self.select_()
+        self.listen()
+        return chosen
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> Any:
+        """Take a step after each of the optimiser's; gives a handle, whose ``remove()`` ends it."""
+        return optimizer.register_step_post_hook(lambda *_: self.step() and None)  # pyright: ignore
+
+    @torch.no_grad()
+    def select_(self) -> None:
+        """Choose all masks anew, by the magnitudes of now."""
+        wanted = self.target()
+        if wanted is None:
+            for member in self.members:
+                member.sparse.select_(member.original)
+        elif self.scope == "layer":
+            shapes = [tuple(member.original.shape) for member in self.members]
+            budgets = layer_budgets(shapes, wanted, self.distribution)
+            for member, budget in zip(self.members, budgets, strict=True):
+                member.sparse.select_(member.original, budget)
+        else:
+            self._select_among_all(wanted)
+        self._remember()
+
+    def _select_among_all(self, wanted: float) -> None:
+        sizes = self._magnitudes()
+        kept = round(wanted * sizes.numel())
+        chosen = self._parts(hard_topk(sizes, kept))
+        first = self.members[0].sparse
+        learning = max(first.learning(sizes.numel()), kept)
+        wider = None if first.learns is None else self._parts(hard_topk(sizes, learning))
+        for place, member in enumerate(self.members):
+            member.sparse.keep_(chosen[place], None if wider is None else wider[place])
+
+    def _magnitudes(self) -> Tensor:
+        """Of all weights, in memory that is kept: to ask for it anew takes longer than to fill it."""
+        weights = [member.original.detach() for member in self.members]
+        count, first = sum(weight.numel() for weight in weights), weights[0]
+        if self._sizes is None or self._sizes.device != first.device:
+            dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
+            self._sizes = torch.empty(count, dtype=dtype, device=first.device)
+        for weight, part in zip(weights, self._parts(self._sizes), strict=True):
+            part.copy_(weight)
+        return self._sizes.abs_()
+
+    def _parts(self, whole: Tensor) -> list[Tensor]:
+        weights = [member.original for member in self.members]
+        parts = torch.split(whole, [weight.numel() for weight in weights])
+        return [part.view(weight.shape) for part, weight in zip(parts, weights, strict=True)]
+
+    @torch.no_grad()
+    def start_at_random(self) -> None:
+        """Masks drawn at random, with the budgets of the layers; see :class:`DropAndGrow`."""
+        wanted = self.target()
+        assert wanted is not None
+        shapes = [tuple(member.original.shape) for member in self.members]
+        for member, budget in zip(
+            self.members, layer_budgets(shapes, wanted, self.distribution), strict=True
+        ):
+            weight = member.original
+            drawn = torch.rand(weight.shape, device=weight.device).flatten()
+            member.sparse.keep_(hard_topk(drawn, budget).to(weight.dtype).view(weight.shape))
+        self._remember()
+
+    @torch.no_grad()
+    def _exchange(self, rule: DropAndGrow) -> None:
+        for member in self.members:
+            gradient = member.sparse.take_gradient()
+            if gradient is None:  # the layer took no part
+                continue
+            mask, new = rule.exchanged(member.original, gradient, member.sparse.mask, self.steps)
+            member.original.masked_fill_(new, 0)
+            member.sparse.keep_(mask.to(member.original.dtype))
+        self._remember()
+
+    def listen(self) -> None:
+        """Record dense gradients if the step to come will need them."""
+        due = self.update is not None and not self.frozen and (self.steps + 1) % self.every == 0
+        for member in self.members:
+            member.sparse.records_gradient = due
+            member.sparse.recorded = None
+
+    def freeze(self) -> None:
+        """Keep the masks as they are, also when a weight is assigned."""
+        self._set_frozen(True)
+
+    def unfreeze(self) -> None:
+        """Choose masks again."""
+        self._set_frozen(False)
+
+    def _set_frozen(self, frozen: bool) -> None:
+        for member in self.members:
+            member.sparse.frozen = frozen
+        self.listen()
+
+    def exploration_penalty(self) -> Tensor:
+        r"""Half the sum of squares of the kept weights, and 1/density times that of the others that learn.
+
+        Top-KAST adds it, times a weight decay, to the loss: what is not kept has to earn its place.
+        """
+        total = torch.zeros((), device=self.members[0].original.device)
+        for member in self.members:
+            sparse, squares = member.sparse, member.original.square()
+            learns = 1.0 if sparse.learns is None else sparse.learns
+            share = max(sparse.kept, 1) / sparse.mask.numel()
+            total = total + (squares * torch.where(sparse.mask, 1.0, learns / share)).sum() / 2
+        return total
+
+    def report(self) -> SparseReport:
+        """Density and churn of each layer now, and the history."""
+        layers = tuple(
+            SparseLayer(m.name, tuple(m.original.shape), m.sparse.mask.numel(), m.sparse.kept, m.sparse.churn)
+            for m in self.members
+        )
+        return SparseReport(layers, tuple(self.history))
+
+    def _remember(self) -> None:
+        kept = {member.name: member.sparse.kept for member in self.members}
+        churn = {member.name: member.sparse.churn for member in self.members}
+        self.history.append(SparseStep(self.steps, kept, churn))
+
+    def __repr__(self) -> str:
+        report = self.report()
+        return f"Sparsification({len(self.members)} layers, density {report.density:.4g}, {self.scope})"

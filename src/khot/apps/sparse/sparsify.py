@@ -1,0 +1,240 @@
+"""Sparse layers put on a model, found on it, and made plain again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast, get_args
+
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from khot.apps.sparse._pattern import TRANSPOSED, input_dimension
+from khot.apps.sparse.budgets import Distribution, check_density, check_distribution
+from khot.apps.sparse.drop_and_grow import DropAndGrow
+from khot.apps.sparse.parametrization import TopKSparse
+from khot.apps.sparse.sparsification import Member, Scope, Sparsification
+from khot.relaxations._arguments import check_choice
+from khot.relaxations.registry import Relaxation
+
+__all__ = ["make_permanent", "sparsification_of", "sparsify"]
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, *TRANSPOSED, nn.Embedding)
+Layers = Iterable[str] | Callable[[str, nn.Module], bool]
+
+
+def sparsify(
+    model: nn.Module,
+    density: float | Callable[[int], float] | None = None,
+    *,
+    scope: Scope = "layer",
+    distribution: Distribution = "uniform",
+    pattern: str | tuple[int, int] | None = None,
+    every: int = 1,
+    update: DropAndGrow | None = None,
+    backward_density: float = 1.0,
+    method: str | Relaxation | None = None,
+    temperature: float = 1.0,
+    hard: bool = True,
+    layers: Layers | None = None,
+) -> Sparsification:
+    """Make the weights of a model's linear, convolutional and embedding layers sparse, in place.
+
+    Each weight gets the parametrization :class:`TopKSparse`: the dense one is trained, and the layer computes
+    with its largest entries. ``state_dict``, ``deepcopy``, ``to`` and ``torch.compile`` go on to work;
+    torch refuses to pickle a parametrized module, so save the ``state_dict``, or
+    :func:`make_permanent` first.
+
+    Args:
+        model: changed in place. Make its optimiser before or after; the parameters are the same objects.
+        density: the share of the weights that is kept, in [0, 1], or a function of the step, such as
+            :func:`khot.apps.sparse.cubic`. Biases and other parameters stay.
+        scope: ``"layer"``: each layer has its own budget; ``"global"``: one budget for all layers, and one
+            selection among all their weights in a step.
+        distribution: of the budgets over layers, for the scope ``"layer"``; see :func:`layer_budgets`.
+        pattern: in the place of density: ``"2:4"``, or another N:M, along the input dimension.
+        every: choose masks anew every so many steps.
+        update: by default the largest weights are kept; :class:`DropAndGrow` exchanges some as RigL does.
+        backward_density: the share of the weights that get a gradient; see :class:`TopKSparse`.
+        method: a relaxation whose gradient is used; see there.
+        temperature: of the method.
+        hard: with a method: the exact mask forward, or soft weights.
+        layers: a name or names of layers, or a function ``f(name, layer)`` that says whether to take one; by
+            default all. Leave out first or last layers with it.
+
+    Returns:
+        The :class:`Sparsification`; call its ``step()`` after each ``optimizer.step()``, or ``follow`` one.
+
+    Example:
+        >>> import torch
+        >>> model = nn.Sequential(nn.Linear(784, 300), nn.ReLU(), nn.Linear(300, 10))
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> sparse = sparsify(model, 0.05, scope="global", every=10)
+        >>> handle = sparse.follow(optimizer)
+        >>> model(torch.randn(8, 784)).sum().backward()
+        >>> optimizer.step()
+        >>> sum(int((model[i].weight != 0).sum()) for i in (0, 2)) == round(0.05 * 238200)
+        True
+        >>> make_permanent(model)
+        ('0', '2')
+    """
+    name = "sparsify"
+    _check(name, density, scope, distribution, pattern, every, update, backward_density, method)
+    found = _chosen_layers(name, model, layers)
+    for layer_name, layer in found.items():
+        _check_layer(name, layer_name, layer, pattern)
+    _check_tied(name, found)
+    start = density(0) if callable(density) else density
+    if start is not None:
+        check_density(name, "density", start)
+    # All are made before any is put in place: a wrong argument leaves the model as it was.
+    made: dict[str, TopKSparse] = {
+        layer_name: TopKSparse(
+            start,
+            pattern=pattern,
+            dim=input_dimension(layer),
+            backward_density=0.0 if update is not None else backward_density,
+            method=method,
+            temperature=temperature,
+            hard=hard,
+        ).to(cast("Tensor", layer.weight).device)
+        for layer_name, layer in found.items()
+    }
+    for layer_name, layer in found.items():
+        parametrize.register_parametrization(layer, "weight", made[layer_name])
+    members = [Member(layer_name, layer, made[layer_name]) for layer_name, layer in found.items()]
+    group = Sparsification(members, density, scope, distribution, every, update)
+    for member in members:
+        member.sparse.group = group
+        member.sparse.forget_()
+    group.select_() if update is None else group.start_at_random()
+    group.listen()
+    return group
+
+
+def sparsification_of(model: nn.Module) -> Sparsification:
+    """The sparsification of a model that was sparsified, or that was copied from one."""
+    for sparse in _parametrizations(model).values():
+        if sparse.group is not None:
+            return sparse.group
+    raise ValueError(f"sparsification_of: {type(model).__name__} has no layer that sparsify made sparse")
+
+
+def make_permanent(model: nn.Module) -> tuple[str, ...]:
+    """Put plain weights, with exact zeros, in the place of sparse parametrizations; the names of the layers.
+
+    The parameters are the same objects as before, so an optimiser goes on; without a mask they fill up again.
+    """
+    found = _parametrizations(model)
+    if not found:
+        raise ValueError(f"make_permanent: {type(model).__name__} has no sparse layer")
+    layers = dict(cast("Iterable[tuple[str, nn.Module]]", model.named_modules()))
+    for name, sparse in found.items():
+        sparse.hard = True  # the mask, where soft weights were computed with
+        parametrize.remove_parametrizations(layers[name], "weight", leave_parametrized=True)
+    return tuple(found)
+
+
+def _parametrizations(model: nn.Module) -> dict[str, TopKSparse]:
+    """By the name of their layer."""
+    modules = cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
+    suffix = "parametrizations.weight.0"
+    return {
+        name.removesuffix(suffix).removesuffix("."): module
+        for name, module in modules
+        if isinstance(module, TopKSparse) and name.endswith(suffix)
+    }
+
+
+def _chosen_layers(name: str, model: nn.Module, layers: Layers | None) -> dict[str, nn.Module]:
+    modules = cast("Iterable[tuple[str, nn.Module]]", model.named_modules())
+    there: dict[str, nn.Module] = {
+        layer_name: layer for layer_name, layer in modules if isinstance(layer, LAYERS)
+    }
+    if layers is None:
+        chosen = there
+    elif callable(layers):
+        chosen = {layer_name: layer for layer_name, layer in there.items() if layers(layer_name, layer)}
+    else:
+        wanted = [layers] if isinstance(layers, str) else list(layers)
+        unknown = [layer_name for layer_name in wanted if layer_name not in there]
+        if unknown:
+            known = ", ".join(map(repr, there)) or "none"
+            raise ValueError(f"{name}: layers has {unknown[0]!r}; the model's sparse-able layers: {known}")
+        chosen = {layer_name: there[layer_name] for layer_name in wanted}
+    if not chosen:
+        raise ValueError(
+            f"{name}: {type(model).__name__} has no linear, convolutional or embedding layer to take"
+        )
+    return chosen
+
+
+def _check_layer(name: str, layer_name: str, layer: nn.Module, pattern: object) -> None:
+    shown = f"layer {layer_name!r}" if layer_name else "the model"
+    if parametrize.is_parametrized(layer, "weight"):
+        raise ValueError(f"{name}: the weight of {shown} is parametrized already; make_permanent it first")
+    weight = cast("Any", layer)._parameters.get("weight")
+    if weight is None:
+        raise ValueError(
+            f"{name}: the weight of {shown} is no parameter (torch.nn.utils.prune replaces it by one "
+            "called weight_orig; prune.remove it first)"
+        )
+    if isinstance(weight, nn.parameter.UninitializedParameter):
+        raise ValueError(
+            f"{name}: the weight of {shown} has no shape yet; run a batch through the model first"
+        )
+    if not weight.is_floating_point():
+        raise ValueError(f"{name}: the weight of {shown} must be floating, got {weight.dtype}")
+    if isinstance(layer, nn.Embedding) and layer.sparse:
+        raise ValueError(f"{name}: {shown} is an embedding with sparse gradients; make it with sparse=False")
+    if pattern is not None:
+        _, of = TopKSparse(pattern=cast("Any", pattern)).pattern or (0, 1)
+        size = weight.shape[input_dimension(layer)]
+        if size % of:
+            raise ValueError(
+                f"{name}: pattern {pattern!r} needs an input dimension divisible by {of}, "
+                f"that of {shown} is {size}; leave it out with layers="
+            )
+
+
+def _check_tied(name: str, found: dict[str, nn.Module]) -> None:
+    names: dict[int, str] = {}
+    for layer_name, layer in found.items():
+        other = names.setdefault(id(layer.weight), layer_name)
+        if other != layer_name:
+            raise ValueError(
+                f"{name}: layers {other!r} and {layer_name!r} share their weight, which would become two; "
+                "leave both out with layers="
+            )
+
+
+def _check(
+    name: str,
+    density: float | Callable[[int], float] | None,
+    scope: Scope,
+    distribution: Distribution,
+    pattern: object,
+    every: int,
+    update: DropAndGrow | None,
+    backward_density: float,
+    method: object,
+) -> None:
+    check_choice(name, "scope", scope, get_args(Scope))
+    check_distribution(name, distribution)
+    if (density is None) == (pattern is None):
+        raise ValueError(f"{name}: give density or pattern, got {density} and {pattern}")
+    if scope == "global" and distribution != "uniform":
+        raise ValueError(f"{name}: distribution={distribution!r} has no effect with scope='global'")
+    if pattern is not None and (scope != "layer" or distribution != "uniform"):
+        raise ValueError(f"{name}: pattern={pattern!r} is its own budget; leave out scope and distribution")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{name}: every must be a positive integer, got {every!r}")
+    if update is None:
+        return
+    if not isinstance(update, DropAndGrow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: update must be a DropAndGrow or None, got {update!r}")
+    if callable(density) or scope != "layer" or pattern is not None or method is not None:
+        raise ValueError(
+            f"{name}: update=DropAndGrow needs a number as density, scope='layer', no pattern and no method"
+        )
+    if backward_density != 1:
+        raise ValueError(f"{name}: with DropAndGrow only kept weights learn, got {backward_density=}")
