@@ -205,7 +205,7 @@ def _stg(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
 
 SELECTORS: dict[str, Selector] = {
     "TopKSelector": Selector(_gates, ranks=False, package="khot"),
-    "TopKSelector, linear": Selector(_gates_linear, ranks=False, package="khot", note="hidden_units=0"),
+    "TopKSelector, linear": Selector(_gates_linear, ranks=False, package="khot", slow=True, note="hidden_units=0"),
     "SelectKBest(f_classif)": Selector(_f_classif),
     "SelectKBest(mutual information)": Selector(_mutual_information, slow=True, note="on at most 2000 rows"),
     "ExtraTrees importances": Selector(_importances),
@@ -214,6 +214,6 @@ SELECTORS: dict[str, Selector] = {
     "skscope": Selector(_skscope, ranks=False, package="skscope", slow=True, note="the same loss, exactly k"),
     "lassonet": Selector(_lassonet, package="lassonet", slow=True, note="the k features last on its path"),
     "boruta": Selector(_boruta, package="boruta", slow=True, note="no k: its ranking, ties by a forest"),
-    "stg": Selector(_stg, package="stg", note="no k: gates ranked by their means, λ = 0.5"),
+    "stg": Selector(_stg, package="stg", slow=True, note="no k: gates ranked by their means, λ = 0.5"),
     "random": Selector(_random),
 }

@@ -79,7 +79,7 @@ def topk_cross_entropy(
         _check_indices(name, target, counts, logits)
         labels = None
     log_hit = torch.stack(
-        [math.log(p) + _log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
+        [math.log(p) + log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
     ).logsumexp(0)
     if labels is None:
         chosen = torch.where(counts, target, 0).unsqueeze(-1)
@@ -142,7 +142,7 @@ class TopKCrossEntropy(nn.Module):
         )
 
 
-def _log_weights(
+def log_weights(
     x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]
 ) -> Tensor:
     """The logarithms of the weights; of the sigmoid's also where a weight underflows."""
