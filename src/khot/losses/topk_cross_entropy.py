@@ -153,7 +153,8 @@ def log_weights(
     allowed = x != -math.inf
     saturated = allowed.sum(-1, keepdim=True) <= k
     tau = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
-    z = (x - torch.where(allowed, x, -math.inf).amax(-1, keepdim=True).detach()) / tau
+    largest = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)
+    z = torch.where(allowed, x - largest, 0) / tau  # −inf/τ has no derivative in τ
     z = torch.where(allowed & ~saturated, z, -math.inf)
     log_weights = nn.functional.logsigmoid(torch.where(z == -math.inf, 0, z) + _offset(z, x, y, k))
     return torch.where(allowed, torch.where(saturated, 0, log_weights), -math.inf)
