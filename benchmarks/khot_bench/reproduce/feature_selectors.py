@@ -1,15 +1,17 @@
 """The selectors that `khot reproduce features` compares, each a function of rows, labels, k and a seed.
 
-A ranking gives the features of every k at once, best first; the others are fitted anew for each k. All see the
-training rows alone, standardised where the method is not invariant, with the defaults of their packages.
+A ranking gives the features of every k at once, best first; the others are fitted anew for each k. All see
+the training rows alone, standardised where the method is not invariant, with the defaults of their
+packages.
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import collections
 import collections.abc
 import contextlib
+import functools
 import io
 import warnings
 from collections.abc import Callable, Sequence
@@ -67,14 +69,9 @@ def _standardised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (x - x.mean(0)) / x.std(0), kept
 
 
-def _gates(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
-    return {k: TopKSelector(k, random_state=seed).fit(x, y).get_support(indices=True) for k in ks}
-
-
-def _gates_linear(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
-    return {
-        k: TopKSelector(k, hidden_units=0, random_state=seed).fit(x, y).get_support(indices=True) for k in ks
-    }
+def _gates(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int, hidden: int = 64) -> Chosen:
+    found = {k: TopKSelector(k, hidden_units=hidden, random_state=seed).fit(x, y) for k in ks}
+    return {k: np.flatnonzero(selector.get_support()) for k, selector in found.items()}
 
 
 def _random(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
@@ -205,12 +202,18 @@ def _stg(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
 
 SELECTORS: dict[str, Selector] = {
     "TopKSelector": Selector(_gates, ranks=False, package="khot"),
-    "TopKSelector, linear": Selector(_gates_linear, ranks=False, package="khot", slow=True, note="hidden_units=0"),
+    "TopKSelector, linear": Selector(
+        functools.partial(_gates, hidden=0), ranks=False, package="khot", slow=True, note="hidden_units=0"
+    ),
     "SelectKBest(f_classif)": Selector(_f_classif),
     "SelectKBest(mutual information)": Selector(_mutual_information, slow=True, note="on at most 2000 rows"),
-    "ExtraTrees importances": Selector(_importances),
-    "ExtraTrees elimination": Selector(_elimination, note="the least important fifth leaves, again and again"),
-    "abess": Selector(_abess, ranks=False, package="abess", slow=True, note="multinomial regression, exactly k"),
+    "ExtraTrees importances": Selector(_importances, slow=True),
+    "ExtraTrees elimination": Selector(
+        _elimination, note="the least important fifth leaves, again and again"
+    ),
+    "abess": Selector(
+        _abess, ranks=False, package="abess", slow=True, note="multinomial regression, exactly k"
+    ),
     "skscope": Selector(_skscope, ranks=False, package="skscope", slow=True, note="the same loss, exactly k"),
     "lassonet": Selector(_lassonet, package="lassonet", slow=True, note="the k features last on its path"),
     "boruta": Selector(_boruta, package="boruta", slow=True, note="no k: its ranking, ties by a forest"),

@@ -2,9 +2,10 @@
 
 mnist, fashion-mnist    10 000 rows of the training half, drawn anew for each split, from idx files
 isolet                  ``isolet/Isolet.mat`` in the data folder: 1560 rows of UCI's ISOLET, not all 7797
-mice                    ``mice-protein/Data_Cortex_Nuclear.csv.gz`` there; a missing value is its column's mean
-nci60, khan             in the package ISLP (``pip install --no-deps ISLP``), whose code is not run
-golub                   ``golub/golub.RData`` in the data folder, or the Debian package r-bioc-multtest; needs rdata
+mice                    ``mice-protein/Data_Cortex_Nuclear.csv.gz`` there; a missing value is its column's
+mean nci60, khan             in the package ISLP (``pip install --no-deps ISLP``), whose code is not run
+golub                   ``golub/golub.RData`` in the data folder, or the Debian package r-bioc-multtest;
+needs rdata
 """
 
 # pyright: basic
@@ -47,11 +48,10 @@ def parts_of(name: str, split: int) -> Parts:
 
     seed = _FIRST_SEED + split
     x, y = _rows(name, seed)
-    held = 0.3
-    a, b, ya, yb = train_test_split(x, y, test_size=held, random_state=seed, stratify=y)
+    a, b, ya, yb = map(np.asarray, train_test_split(x, y, test_size=0.3, random_state=seed, stratify=y))
     if name in GENES:
         return Parts((a, ya), (b[:0], yb[:0]), (b, yb))
-    v, t, yv, yt = train_test_split(b, yb, test_size=2 / 3, random_state=seed, stratify=yb)
+    v, t, yv, yt = map(np.asarray, train_test_split(b, yb, test_size=2 / 3, random_state=seed, stratify=yb))
     return Parts((a, ya), (v, yv), (t, yt))
 
 
@@ -114,18 +114,24 @@ def _nci60() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _khan() -> tuple[np.ndarray, np.ndarray]:
-    x = [[float(v) for v in row[-2308:]] for half in ("train", "test") for row in _columns(f"Khan_x{half}.csv")]
+    x = [
+        [float(v) for v in row[-2308:]] for half in ("train", "test") for row in _columns(f"Khan_x{half}.csv")
+    ]
     y = [row[-1] for half in ("train", "test") for row in _columns(f"Khan_y{half}.csv")]
     return np.array(x), np.array(y)
 
 
 def _golub() -> tuple[np.ndarray, np.ndarray]:
     try:
-        import rdata
+        import rdata  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("golub is read with rdata: pip install rdata") from error
     mine = data_folder() / "golub" / "golub.RData"
-    path = mine if mine.is_file() else _file(_DEBIAN_GOLUB, f"apt-get install r-bioc-multtest, or put it at {mine}")
+    path = (
+        mine
+        if mine.is_file()
+        else _file(_DEBIAN_GOLUB, f"apt-get install r-bioc-multtest, or put it at {mine}")
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that are not ASCII
         read = rdata.read_rda(path)

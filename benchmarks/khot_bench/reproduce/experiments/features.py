@@ -1,8 +1,9 @@
 """Exactly k features: how good are the features that each selector chooses, and how stable.
 
 After the protocol of LassoNet (Lemhadri, Ruan, Abraham & Tibshirani 2021): select on the training rows, train
-ExtraTrees(50) on what was selected, and test; paired splits. Images, speech and proteins at k = 50, 25, 10; gene
-expression at k = 10, 5, 25, where rows are fewer than features by a hundred and the chosen sets are compared.
+ExtraTrees(50) on what was selected, and test; paired splits. Images, speech and proteins at k = 50, 25, 10;
+gene expression at k = 10, 5, 25, where rows are fewer than features by a hundred and the chosen sets are
+compared.
 """
 
 # pyright: basic
@@ -59,7 +60,9 @@ def _wanted(first: bool) -> list[Settings]:
                 for method, selector in SELECTORS.items():
                     if not is_installed(selector) or selector.slow != slow:
                         continue
-                    if (slow and split and data not in GENES) or (method.endswith("linear") and data not in GENES):
+                    if (slow and split and data not in GENES) or (
+                        method.endswith("linear") and data not in GENES
+                    ):
                         continue
                     if first or not selector.ranks:  # a ranking gives every k at once
                         runs.append({"data": data, "k": k, "split": split, "method": method})
@@ -89,7 +92,9 @@ def _run(settings: Settings) -> Numbers:
             numbers[f"accuracy {k}"] = trees.score(tests[:, features], answers)
             numbers[f"count {k}"] = float(len(set(features.tolist())))
             if data in GENES:
-                numbers |= {f"chosen {k} {place}": float(f) for place, f in enumerate(sorted(features.tolist()))}
+                numbers |= {
+                    f"chosen {k} {place}": float(f) for place, f in enumerate(sorted(features.tolist()))
+                }
         return numbers
     finally:
         torch.set_num_threads(threads)
@@ -112,7 +117,9 @@ def _cell(values: Sequence[float], digits: int = 3) -> str:
 
 
 def _tables(ledger: Ledger) -> tuple[Grid, ...]:
-    grids = [_accuracies(ledger, LARGE, k) for k in KS[False]] + [_accuracies(ledger, GENES, k) for k in KS[True]]
+    grids = [_accuracies(ledger, LARGE, k) for k in KS[False]] + [
+        _accuracies(ledger, GENES, k) for k in KS[True]
+    ]
     grids = [grid for grid in grids if len(grid.rows) > 2]
     return (*grids[:1], _bars(ledger), *grids[1:], *_stability(ledger))
 
@@ -120,7 +127,9 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
 def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
     shown = [data for data in sets if _found(ledger, f"accuracy {k}", data, OURS)]
     rows: list[tuple[str, ...]] = []
-    absent = [m for m, s in SELECTORS.items() if not any(_found(ledger, f"accuracy {k}", d, m) for d in shown)]
+    absent = [
+        m for m, s in SELECTORS.items() if not any(_found(ledger, f"accuracy {k}", d, m) for d in shown)
+    ]
     for method in SELECTORS:
         if method in absent:
             continue
@@ -139,15 +148,16 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
     if k == KS[False][0] and sets is LARGE:
         for name, values in PUBLISHED.items():
             given = dict(zip(("mnist", "fashion-mnist"), values, strict=True))
-            cells = itertools.chain(*((f"{given[data]:.3f}" if data in given else "", "") for data in shown))
-            rows.append((name, *cells))
+            pairs = ((f"{given[data]:.3f}" if data in given else "", "") for data in shown)
+            rows.append((name, *itertools.chain(*pairs)))
     notes = [f"{name}: {s.note}" for name, s in SELECTORS.items() if s.note and name not in absent]
     return Grid(
         caption=f"k = {k}: test accuracy of ExtraTrees(50) on the selected features",
         header=("selector", *itertools.chain(*((data, "s") for data in shown))),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over {SPLITS} paired splits; ¹ one split. s: processor seconds of one fit "
+            f"Mean ± standard error over {SPLITS} paired splits; ¹ one split. s: processor seconds of "
+            f"one fit "
             "(of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run, or not installed: {', '.join(absent)}."] if absent else []),
@@ -184,8 +194,10 @@ def _bars(ledger: Ledger) -> Grid:
         header=("data", "k", "best other", "paired difference", "bar"),
         rows=tuple(rows),
         notes=(
-            "Bar: on images and speech, better by more than one standard error of the paired difference; on genes, "
-            "not worse by more than one. The other is the best of those with all splits, by its test accuracy.",
+            "Bar: on images and speech, better by more than one standard error of the paired "
+            "difference; on genes, "
+            "not worse by more than one. The other is the best of those with all splits, by its test "
+            "accuracy.",
         ),
         origin=ledger.origin,
     )
@@ -227,7 +239,10 @@ def _stability(ledger: Ledger) -> list[Grid]:
             caption=f"Stability: how alike the sets of k = {k} genes of two splits are",
             header=("selector", *(f"{data} {index}" for data in shown for index in ("Jaccard", "Kuncheva"))),
             rows=tuple(rows),
-            notes=("Mean over pairs of splits, whose training rows overlap; 1 is the same set, Kuncheva 0 is chance.",),
+            notes=(
+                "Mean over pairs of splits, whose training rows overlap; 1 is the same set, Kuncheva 0 "
+                "is chance.",
+            ),
             origin=ledger.origin,
         )
     ]
@@ -236,8 +251,12 @@ def _stability(ledger: Ledger) -> list[Grid]:
 def _plot(ledger: Ledger, path: Path) -> None:
     import matplotlib.pyplot as plt
 
-    shown = [data for data in SETS if any(_found(ledger, f"accuracy {k}", data, OURS) for k in KS[data in GENES])]
-    figure, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 3.6), layout="constrained", squeeze=False)
+    shown = [
+        data for data in SETS if any(_found(ledger, f"accuracy {k}", data, OURS) for k in KS[data in GENES])
+    ]
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(2.6 * len(shown), 3.6), layout="constrained", squeeze=False
+    )
     for axis, data in zip(axes[0], shown, strict=True):
         for place, method in enumerate(SELECTORS):
             points = [
@@ -248,7 +267,9 @@ def _plot(ledger: Ledger, path: Path) -> None:
             if points:
                 k, mean, error = zip(*points, strict=True)
                 width = 2.2 if method == OURS else 1.0
-                axis.errorbar(k, mean, error, label=method, color=f"C{place % 10}", linewidth=width, marker=".")
+                axis.errorbar(
+                    k, mean, error, label=method, color=f"C{place % 10}", linewidth=width, marker="."
+                )
         axis.set(title=data, xlabel="k")
     axes[0][0].set_ylabel("test accuracy")
     handles = {h.get_label(): h for axis in axes[0] for h in axis.get_legend_handles_labels()[0]}

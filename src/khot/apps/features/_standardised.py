@@ -31,6 +31,6 @@ def standardised(x: npt.NDArray[Any], weights: npt.NDArray[Any], dtype: Any) -> 
     x = x - mean
     spread = np.sqrt(weights @ np.square(x) / len(x))
     usable = spread > 1e-9
-    x = np.clip(x / np.where(usable, spread, 1.0), -_FARTHEST, _FARTHEST)
+    x = np.maximum(np.minimum(x / np.where(usable, spread, 1.0), _FARTHEST), -_FARTHEST)
     x[:, ~usable] = 0.0
     return Standardised(x.astype(dtype), usable, weights.astype(dtype))

@@ -3,8 +3,8 @@ r"""How gates learn which features to keep: a small network sees the features th
     min over scores s, network f   Σ_r w_r ℓ(f(x_r ⊙ y), t_r) / Σ_r w_r,   y = top-k weights of s at τ,
 
 with Adam, a cosine for the learning rates, and a temperature that falls geometrically over the first 80 % of
-the steps. The gates multiply the columns of the first layer instead of the rows of the data, which is the same
-and costs less. Cost of a step: that of the network on a batch, and one top-k of the scores.
+the steps. The gates multiply the columns of the first layer instead of the rows of the data, which is the
+same and costs less. Cost of a step: that of the network on a batch, and one top-k of the scores.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +46,8 @@ def new_network(inputs: int, hidden: int, outputs: int, generator: torch.Generat
     """A linear map, or one with a hidden layer; the initial weights are torch's, drawn from ``generator``."""
     sizes = [inputs, hidden, outputs] if hidden else [inputs, outputs]
     layers: list[nn.Module] = []
-    for n, m in zip(sizes[:-1], sizes[1:], strict=True):
-        layer = nn.utils.skip_init(nn.Linear, n, m)
-        assert isinstance(layer, nn.Linear)
+    for n, m in pairwise(sizes):
+        layer = nn.Linear(n, m, device="meta").to_empty(device="cpu")  # torch's own generator draws nothing
         bound = 1 / math.sqrt(n)
         for parameter in layer.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
@@ -93,7 +93,7 @@ def train_gates(
     )
     falling = max(1, round(_FALLING * steps))
     temperature = exponential(recipe.temperature, recipe.final_temperature, falling)
-    losses: list[Tensor] = []
+    losses: list[float] = []
     with denormals_flushed():
         for step in range(steps):
             if recipe.batch < count:
@@ -108,10 +108,10 @@ def train_gates(
             loss.backward()  # pyright: ignore[reportUnknownMemberType]
             optimizer.step()  # pyright: ignore[reportUnknownMemberType]
             rates.step()
-            losses.append(loss.detach())
+            losses.append(loss.item())
             if (step + 1) % max(1, steps // 10) == 0:
-                report(step + 1, losses[-1].item(), temperature(step))
-    return torch.stack(losses).tolist()
+                report(step + 1, losses[-1], temperature(step))
+    return losses
 
 
 def _row_losses(output: Tensor, target: Tensor) -> Tensor:

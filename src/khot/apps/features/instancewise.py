@@ -4,8 +4,8 @@ r"""Other features for each row: a network scores them, a top-k keeps k, another
 
 trained together by the loss of f, so that the features kept for a row are those that explain its label: the
 setting of L2X (Chen et al. 2018, k given, k draws of a Gumbel softmax each) and of INVASE (Yoon et al. 2019,
-no k, an actor and a critic). Here the top-k is any of khot's, relaxed or drawn. A selection that sees the whole
-row can tell the label by which features it keeps; look at the features, not only at the accuracy.
+no k, an actor and a critic). Here the top-k is any of khot's, relaxed or drawn. A selection that sees the
+whole row can tell the label by which features it keeps; look at the features, not only at the accuracy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["InstanceSelector", "SelectedFeatures"]
 
 
 class SelectedFeatures(NamedTuple):
-    """What an :class:`InstanceSelector` gives: ``values``, the features times their weights, and ``weights``."""
+    """What an :class:`InstanceSelector` gives: ``values``, features times weights, and the ``weights``."""
 
     values: Tensor
     weights: Tensor

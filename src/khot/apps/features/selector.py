@@ -26,9 +26,9 @@ except ImportError as error:
 from khot.apps.features._sample_weights import positive_weights
 from khot.apps.features._standardised import Standardised, standardised
 from khot.apps.features._training import Recipe, new_network, train_gates
+from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import names
-from khot.relaxations.facade import topk
 
 __all__ = ["TopKSelector"]
 
@@ -37,13 +37,13 @@ class TopKSelector(SelectorMixin, BaseEstimator):
     """Select exactly ``n_features_to_select`` features, by gates that a small network learns with.
 
     Every feature has a score, and the network sees features through the top-k weights of the scores, which
-    sum to k at every step. The temperature falls from blunt to sharp; in the end k gates are open. There is no
-    penalty to tune until the number of features is right.
+    sum to k at every step. The temperature falls from blunt to sharp; in the end k gates are open. There is
+    no penalty to tune until the number of features is right.
 
     Features are standardised inside ``fit`` (and kept within five deviations), ``transform`` gives columns as
-    they are. A constant column is selected only if there is nothing else. Up to ``batch_size`` rows are fitted
-    in one batch in float64: then weights equal repeated rows, and the result does not depend on the order of
-    rows but for rounding.
+    they are. A constant column is selected only if there is nothing else. Up to ``batch_size`` rows are
+    fitted in one batch in float64: then weights equal repeated rows, and the result does not depend on the
+    order of rows but for rounding.
 
     Args:
         n_features_to_select: how many: an integer, a share in (0, 1], or None for half of them.
@@ -57,8 +57,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         learning_rate: of the network.
         score_learning_rate: of the scores.
         alpha: L2 penalty of the network.
-        warm_start: begin with the scores and the network of the last fit; only ``n_features_to_select``, ``y`` and
-            the rows may differ.
+        warm_start: begin with the scores and the network of the last fit; only ``n_features_to_select``,
+            ``y`` and the rows may differ.
         random_state: of the initial network and of the batches; torch's own generator is not touched.
         verbose: print the loss, ten times in a fit.
         device: where torch computes.
@@ -83,8 +83,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         >>> selector.transform(X).shape
         (150, 2)
 
-    Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot; gates for features,
-    Yamada et al. (2020), Feature Selection using Stochastic Gates.
+    Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot; gates for
+    features, Yamada et al. (2020), Feature Selection using Stochastic Gates.
     """
 
     _parameter_constraints = {  # noqa: RUF012
@@ -166,8 +166,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         data = standardised(X[rows], weights, np.float64 if exact else np.float32)
         if k > data.usable.sum():
             warnings.warn(
-                f"Features {np.flatnonzero(~data.usable)} are constant, and only {data.usable.sum()} are not: "
-                f"{k} features are selected all the same.",
+                f"Features {np.flatnonzero(~data.usable)} are constant, and only {data.usable.sum()} "
+                f"are not: {k} features are selected all the same.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -189,10 +189,11 @@ class TopKSelector(SelectorMixin, BaseEstimator):
             return encoded
         if self.task == "auto" and not kind.startswith("continuous"):
             raise ValueError(
-                f"Unknown label type: {kind}. task='auto' knows classes and numbers; for several labels a row "
-                "set task='regression'."
+                f"Unknown label type: {kind}. task='auto' knows classes and numbers; for several labels "
+                "a row set task='regression'."
             )
-        self.__dict__.pop("classes_", None)
+        if hasattr(self, "classes_"):
+            del self.classes_
         numbers = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
         spread = numbers.std(0)
         return (numbers - numbers.mean(0)) / np.where(spread > 0, spread, 1)
@@ -258,8 +259,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
             now = [tuple(p.shape) for p in network.parameters()]
             if before != now:
                 raise ValueError(
-                    f"warm_start needs the features, classes and hidden_units of the last fit: the network had "
-                    f"parameters of shapes {before}, now they are {now}."
+                    "warm_start needs the features, classes and hidden_units of the last fit: the "
+                    f"network had parameters of shapes {before}, now they are {now}."
                 )
             network.load_state_dict(self.network_.state_dict())
             scores += torch.as_tensor(self.scores_, dtype=x.dtype, device=x.device)
@@ -268,7 +269,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
     def _report(self, step: int, loss: float, temperature: float) -> None:
         if self.verbose:
             print(  # noqa: T201
-                f"[TopKSelector] step {step} of {self.max_iter}, loss {loss:.4f}, temperature {temperature:.4g}"
+                f"[TopKSelector] step {step} of {self.max_iter}, loss {loss:.4f}, temperature "
+                f"{temperature:.4g}"
             )
 
     def _get_support_mask(self) -> np.ndarray:

@@ -24,8 +24,8 @@ def blocks(queries: int, references: int, block_size: int | None) -> Iterator[sl
 def nearness(queries: Tensor, references: Tensor, metric: Metric) -> Tensor:
     """Minus the distances, (queries, references), at least as precise as float32.
 
-    Squared distances are those of points moved to the mean of the references: the product of large vectors that
-    lie close together would lose all digits.
+    Squared distances are those of points moved to the mean of the references: the product of large vectors
+    that lie close together would lose all digits.
     """
     if metric == "cosine":
         unit = torch.nn.functional.normalize

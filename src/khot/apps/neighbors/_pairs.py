@@ -1,7 +1,7 @@
 """Which references compete for a query, and which of them have its label.
 
-By labels, or by the tuples that miners of pytorch-metric-learning give: (anchors, positives, anchors, negatives)
-for pairs, (anchors, positives, negatives) for triplets. Then only the pairs named compete.
+By labels, or by the tuples that miners of pytorch-metric-learning give: (anchors, positives, anchors,
+negatives) for pairs, (anchors, positives, negatives) for triplets. Then only the pairs named compete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""k nearest neighbours in a metric that is learned, in scikit-learn's interface: :class:`SoftKNeighborsClassifier`."""
+"""Nearest neighbours in a learned metric, for scikit-learn: see :class:`SoftKNeighborsClassifier`."""
 
 # pyright: basic
 from __future__ import annotations
@@ -37,14 +37,16 @@ _ROWS_TO_CALIBRATE = 512
 class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     """k nearest neighbours that vote with soft weights, after a linear map that was learned for them.
 
-    ``fit`` standardises the features and learns a linear map by :class:`khot.apps.neighbors.NeighborLoss`: the soft k
-    nearest of a row should have its label. A row to classify then gets the votes of all rows, each with its top-k
-    weight; at a small temperature that is :class:`sklearn.neighbors.KNeighborsClassifier`. Distances are computed in
-    blocks, so that memory grows with the number of rows, not with its square.
+    ``fit`` standardises the features and learns a linear map by :class:`khot.apps.neighbors.NeighborLoss`:
+    the soft k nearest of a row should have its label. A row to classify then gets the votes of all rows,
+    each with its top-k weight; at a small temperature that is
+    :class:`sklearn.neighbors.KNeighborsClassifier`. Distances are computed in blocks, so that memory grows
+    with the number of rows, not with its square.
 
     Args:
         n_neighbors: k.
-        n_components: to how many dimensions the map goes, at first the principal ones; None keeps all features.
+        n_components: to how many dimensions the map goes, at first the principal ones; None keeps all
+            features.
         temperature: > 0, in the units of squared distances, or ``"auto"``: such that at first about
             half of the weight lies on the k nearest.
         weights: ``"soft"``: votes by top-k weights; ``"uniform"``: one vote for each of the k nearest.
@@ -76,7 +78,7 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         >>> model.predict_proba(X[:2]).shape
         (2, 3)
 
-    Reference: Goldberger et al. (2004), Neighbourhood Components Analysis; Grover, Wang, Zweig & Ermon (2019).
+    Reference: Goldberger et al. (2004), Neighbourhood Components Analysis; Grover et al. (2019).
     """
 
     _parameter_constraints = {  # noqa: RUF012
@@ -137,9 +139,7 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
         check_classification_targets(y)
         if self.n_components is not None and self.n_components > X.shape[1]:
-            raise ValueError(
-                f"n_components={self.n_components} must be <= n_features={X.shape[1]}."
-            )
+            raise ValueError(f"n_components={self.n_components} must be <= n_features={X.shape[1]}.")
         before = self.components_ if self.warm_start and hasattr(self, "components_") else None
         self.classes_, labels = np.unique(y, return_inverse=True)
         self._mean, spread = X.mean(0), X.std(0)
@@ -227,7 +227,9 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
                 f"{self.n_samples_fit_}, n_samples = {len(points)}"
             )
         others = torch.as_tensor(self._embedded, device=self.device).to(points.dtype)
-        return (nearness(points[rows], others, "sqeuclidean") for rows in blocks(len(points), len(others), None))
+        return (
+            nearness(points[rows], others, "sqeuclidean") for rows in blocks(len(points), len(others), None)
+        )
 
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
         """The nearest rows of the fit in the learned space, nearest first.

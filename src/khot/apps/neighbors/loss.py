@@ -5,21 +5,22 @@ With distances :math:`d_{ij}` of query i to references j, itself left out, and
 
     share_i = Σ_j w_ij [label_j = label_i] / Σ_j w_ij,      loss_i = −log share_i  or  1 − share_i.
 
-``"share"`` with ``method="neuralsort"`` is the loss of Grover et al. (2019); with ``method="sinkhorn"`` that of Xie
-et al. (2020). With k = 1 and softmax in place of the top-k ``"log"`` would be NCA (Goldberger et al. 2004): there
-one neighbour of the right label is enough, here k have to be. Queries go block by block, and blocks are computed
-again in the backward pass, so that memory is that of one block and of the embeddings.
+``"share"`` with ``method="neuralsort"`` is the loss of Grover et al. (2019); with ``method="sinkhorn"``
+that of Xie et al. (2020). With k = 1 and softmax in place of the top-k ``"log"`` would be NCA (Goldberger
+et al. 2004): there one neighbour of the right label is enough, here k have to be. Queries go block by
+block, and blocks are computed again in the backward pass, so that memory is that of one block and of the
+embeddings.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 from khot.apps.neighbors._nearness import Metric, blocks, nearness
 from khot.apps.neighbors._pairs import Pairs, pairs_of
@@ -39,18 +40,21 @@ Kind = Literal["log", "share"]
 class NeighborLoss(Tempered):
     """The k nearest neighbours of an embedding should have its label.
 
-    The call is that of the losses of pytorch-metric-learning, whose miners and ``CrossBatchMemory`` work with it.
+    The call is that of the losses of pytorch-metric-learning, whose miners and ``CrossBatchMemory`` work
+    with it.
 
     Args:
         k: how many neighbours, an integer ≥ 1; where there are fewer references, all of them.
         method: the relaxation of the top-k, a name in ``khot.relaxations.registry.names()``.
-        temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). Float32 state that is
-            saved; a :class:`khot.schedules.TemperatureScheduler` anneals it.
+        temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). Float32 state
+            that is saved; a :class:`khot.schedules.TemperatureScheduler` anneals it.
         learn_temperature: make it a parameter.
         metric: ``"sqeuclidean"``, ``"euclidean"`` or ``"cosine"`` (one minus the cosine).
         normalize: divide embeddings by their norms first.
-        loss: ``"log"``, minus the logarithm of the share of neighbours with the label, or ``"share"``, one minus it.
-        reduction: ``"mean"`` over the queries that have a positive, ``"sum"``, or ``"none"``, 0 for the others.
+        loss: ``"log"``, minus the logarithm of the share of neighbours with the label, or ``"share"``, one
+            minus it.
+        reduction: ``"mean"`` over the queries that have a positive, ``"sum"``, or ``"none"``, 0 for the
+            others.
         block_size: queries in a block; by default so many that a block has about four million distances.
         options: of the method.
 
@@ -135,7 +139,7 @@ class NeighborLoss(Tempered):
         parts = list(blocks(len(queries), len(references), self.block_size))
         again = len(parts) > 1 and torch.is_grad_enabled()
         results = [
-            checkpoint(self._block, queries[rows], references, pairs, rows, temperature, use_reentrant=False)
+            self._block_again(queries[rows], references, pairs, rows, temperature)
             if again
             else self._block(queries[rows], references, pairs, rows, temperature)
             for rows in parts
@@ -161,7 +165,8 @@ class NeighborLoss(Tempered):
         k = min(self.k, len(references))
         if not k:
             return scores.sum(-1), counted
-        # A query without a positive has no loss; all of its references are allowed, so that nothing is undefined.
+        # A query without a positive has no loss; all of its references are allowed, so that nothing is
+        # undefined.
         scores = torch.where(allowed | ~counted.unsqueeze(-1), scores, -math.inf)
         total = torch.where(counted, allowed.sum(-1).clamp_max(k), k)
         if self.loss == "share":
@@ -172,6 +177,10 @@ class NeighborLoss(Tempered):
             logs = torch.where(positive | ~counted.unsqueeze(-1), logs, -math.inf)
             losses = total.to(logs.dtype).log() - logs.logsumexp(-1)
         return torch.where(counted, losses, 0), counted
+
+    def _block_again(self, *arguments: Any) -> tuple[Tensor, Tensor]:
+        """The same, computed once more in the backward pass instead of kept."""
+        return cast("tuple[Tensor, Tensor]", checkpoint(self._block, *arguments, use_reentrant=False))
 
     def _reduced(self, losses: Tensor, counted: Tensor) -> Tensor:
         if self.reduction == "none":

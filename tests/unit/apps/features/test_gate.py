@@ -86,7 +86,10 @@ def test_compiled():
         ({"num_features": 0, "k": 0}, "FeatureGate: num_features must be a positive integer, got 0"),
         ({"num_features": 5, "k": 6}, "FeatureGate: k must be at most num_features = 5, got 6"),
         ({"num_features": 5, "k": 1.5}, r"FeatureGate: k must be an integer, got 1\.5"),
-        ({"num_features": 5, "k": 1, "mask": torch.ones(5)}, r"mask must be boolean of shape \(5,\), got torch.f"),
+        (
+            {"num_features": 5, "k": 1, "mask": torch.ones(5)},
+            r"mask must be boolean of shape \(5,\), got torch.f",
+        ),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -97,7 +100,9 @@ def test_bad_arguments(arguments, message):
 def test_bad_input():
     with pytest.raises(ValueError, match=r"x must have the last dimension 5, got the shape \(2, 4\)"):
         FeatureGate(5, 2)(torch.zeros(2, 4))
-    with pytest.raises(ValueError, match=r"scorer must give a score for each feature, \(2, 4\), got the shape"):
+    with pytest.raises(
+        ValueError, match=r"scorer must give a score for each feature, \(2, 4\), got the shape"
+    ):
         InstanceSelector(nn.Linear(4, 3), 2)(torch.zeros(2, 4))
 
 

@@ -8,6 +8,7 @@ import torch
 
 pytest.importorskip("sklearn", minversion="1.6")
 
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.feature_selection import SelectKBest
 from sklearn.linear_model import LogisticRegression
@@ -100,7 +101,9 @@ def test_weights_count_in_batches_too():
 def test_in_a_pipeline_and_a_search_over_k():
     x, y = products(rows=120)
     search = GridSearchCV(
-        make_pipeline(quick(max_iter=5), LogisticRegression()), {"topkselector__n_features_to_select": [1, 4]}, cv=2
+        make_pipeline(quick(max_iter=5), LogisticRegression()),
+        {"topkselector__n_features_to_select": [1, 4]},
+        cv=2,
     )
     assert search.fit(x, y).best_params_["topkselector__n_features_to_select"] in (1, 4)
 
@@ -193,7 +196,9 @@ def test_warm_start_goes_on():
     selector.set_params(n_features_to_select=3).fit(x, y)
     assert selector.loss_curve_[0] < first[0]
     assert selector.get_support().sum() == 3
-    with pytest.raises(ValueError, match="warm_start needs the features, classes and hidden_units of the last"):
+    with pytest.raises(
+        ValueError, match="warm_start needs the features, classes and hidden_units of the last"
+    ):
         selector.fit(x[:, :5], y)
 
 
@@ -240,9 +245,7 @@ def test_bad_data():
     with pytest.raises(ValueError, match="Unknown label type: multilabel-indicator"):
         quick().fit(x, (x[:, :3] > 0).astype(int))
     with pytest.raises(TypeError, match="Sparse data was passed for X, but dense data is required"):
-        import scipy.sparse
-
-        quick().fit(scipy.sparse.csr_array(x), y)
+        quick().fit(csr_array(x), y)
     with pytest.raises(ValueError, match="X has 7 features, but TopKSelector is expecting 8"):
         quick().fit(x, y).transform(x[:, :7])
 

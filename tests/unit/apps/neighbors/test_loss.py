@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from strategies.neighbor_oracle import neighbor_losses
 
 import khot
 from khot.apps.neighbors import NeighborLoss
 from khot.schedules import TemperatureScheduler, exponential
+from strategies.neighbor_oracle import neighbor_losses
 
 
 def problem(n=18, d=3, classes=3, seed=0):
@@ -51,9 +51,19 @@ def test_only_mined_pairs_compete(triplets):
     a, p = same.nonzero()[::2].T
     b, n = (y.unsqueeze(1) != y).nonzero()[::3].T
     if triplets:  # a positive and a negative for each anchor that has both
-        a, p, n = torch.tensor([(i, j, m) for i, j in zip(a.tolist(), p.tolist()) for q, m in zip(b, n) if q == i]).T
+        a, p, n = torch.tensor(
+            [
+                (i, j, m)
+                for i, j in zip(a.tolist(), p.tolist(), strict=True)
+                for q, m in zip(b, n, strict=True)
+                if q == i
+            ]
+        ).T
         b = a
-    pairs = {"+": set(zip(a.tolist(), p.tolist(), strict=True)), "-": set(zip(b.tolist(), n.tolist(), strict=True))}
+    pairs = {
+        "+": set(zip(a.tolist(), p.tolist(), strict=True)),
+        "-": set(zip(b.tolist(), n.tolist(), strict=True)),
+    }
     wanted = neighbor_losses(
         x.tolist(),
         x.tolist(),
@@ -92,7 +102,7 @@ def test_metrics_and_norms():
 
 
 def test_neuralsort_is_the_published_loss():
-    """One minus the mean over the first k rows of the permutation matrix of what they give the right label."""
+    """One minus the mean over k rows of the permutation matrix of what they give the right label."""
     x, y = problem(n=8)
     found = plain(method="neuralsort", loss="share", reduction="none")(x, y)
     for i in range(8):
@@ -121,7 +131,9 @@ def test_queries_without_a_positive_and_batches_of_them():
 
 def test_more_neighbours_than_there_are():
     x, y = problem(n=6, classes=2)
-    wanted = [-torch.log(((y == y[i]).sum() - 1) / 5).item() if (y == y[i]).sum() > 1 else 0.0 for i in range(6)]
+    wanted = [
+        -torch.log(((y == y[i]).sum() - 1) / 5).item() if (y == y[i]).sum() > 1 else 0.0 for i in range(6)
+    ]
     assert plain(k=50, reduction="none")(x, y).tolist() == pytest.approx(wanted)
 
 
@@ -186,7 +198,8 @@ def test_compiled():
 
 def test_repr_shows_the_settings():
     assert repr(NeighborLoss(3)) == (
-        "NeighborLoss(k=3, method='sigmoid', temperature=0.1, metric='sqeuclidean', normalize=True, loss='log', "
+        "NeighborLoss(k=3, method='sigmoid', temperature=0.1, metric='sqeuclidean', normalize=True, "
+        "loss='log', "
         "reduction='mean')"
     )
 
@@ -208,7 +221,10 @@ def test_a_hundred_thousand_references_in_two_gigabytes(run_python):
     [
         ({"k": 0}, "NeighborLoss: k must be at least 1, got 0"),
         ({"k": 2.5}, r"NeighborLoss: k must be an integer, got 2\.5"),
-        ({"k": 2, "metric": "manhattan"}, "metric must be 'sqeuclidean', 'euclidean' or 'cosine', got 'manhattan'"),
+        (
+            {"k": 2, "metric": "manhattan"},
+            "metric must be 'sqeuclidean', 'euclidean' or 'cosine', got 'manhattan'",
+        ),
         ({"k": 2, "loss": "hinge"}, "loss must be 'log' or 'share', got 'hinge'"),
         ({"k": 2, "reduction": "max"}, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
         ({"k": 2, "block_size": 0}, "block_size must be at least 1, got 0"),
@@ -225,7 +241,9 @@ def test_bad_calls():
     loss = plain()
     with pytest.raises(ValueError, match="labels are needed where there is no indices_tuple, got None"):
         loss(x)
-    with pytest.raises(ValueError, match=r"labels must have a label for each of 18 embeddings, got the shape \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"labels must have a label for each of 18 embeddings, got the shape \(4,\)"
+    ):
         loss(x, y[:4])
     with pytest.raises(ValueError, match=r"embeddings must be \(n, d\), got the shape \(18,\)"):
         loss(x[:, 0], y)
