@@ -24,6 +24,9 @@ group 'several processes' processes 'this torch has no torch.distributed' \
 python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
+python=.venv-selectors/bin/python
+group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_selectors.sh' \
+    "$python" -c 'import hypothesis, pytest'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

@@ -25,11 +25,12 @@ def neighbor_losses(queries, references, competing, positive, k, temperature, ki
     losses = []
     for i, query in enumerate(queries):
         others = [j for j in range(len(references)) if competing(i, j)]
-        if not any(positive(i, j) for j in others):
+        asked = min(k, sum(positive(i, j) for j in others))
+        if not asked:
             losses.append(None)
             continue
         scores = [-sum((a - b) ** 2 for a, b in zip(query, references[j], strict=True)) for j in others]
-        weights = sigmoid_weights(scores, k, temperature)
-        share = sum(w for w, j in zip(weights, others, strict=True) if positive(i, j)) / sum(weights)
+        weights = sigmoid_weights(scores, asked, temperature)
+        share = sum(w for w, j in zip(weights, others, strict=True) if positive(i, j)) / asked
         losses.append(-math.log(share) if kind == "log" else 1 - share)
     return losses

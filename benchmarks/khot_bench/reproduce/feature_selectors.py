@@ -71,7 +71,7 @@ def _standardised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _gates(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int, hidden: int = 64) -> Chosen:
     found = {k: TopKSelector(k, hidden_units=hidden, random_state=seed).fit(x, y) for k in ks}
-    return {k: np.flatnonzero(selector.get_support()) for k, selector in found.items()}
+    return {k: np.flatnonzero(np.asarray(selector.get_support())) for k, selector in found.items()}
 
 
 def _random(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:

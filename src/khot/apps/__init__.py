@@ -1,6 +1,7 @@
 """Applications: top-k in the interface that the users of another field know.
 
-``khot.apps.moe``: mixtures of experts, routers that learn. Each is loaded when it is first touched.
+``khot.apps.moe``: mixtures of experts, routers that learn. ``khot.apps.features``: exactly k features.
+``khot.apps.neighbors``: nearest neighbours that learn. Each is loaded when it is first touched.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from khot.apps import moe
+    from khot.apps import features, moe, neighbors
 
-__all__ = ["moe"]
+__all__ = ["features", "moe", "neighbors"]
 
 
 def __getattr__(name: str) -> Any:

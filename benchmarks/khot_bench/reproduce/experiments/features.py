@@ -19,7 +19,7 @@ import torch
 
 from khot.compare.report.grid import Grid
 from khot_bench.reproduce.feature_selectors import SELECTORS, is_installed
-from khot_bench.reproduce.feature_sets import GENES, SETS, parts_of
+from khot_bench.reproduce.feature_sets import GENES, IMAGES, SETS, parts_of
 from khot_bench.reproduce.ledger import Ledger, Numbers, Settings, mean_and_error
 from khot_bench.reproduce.run import Reproduction
 
@@ -55,7 +55,7 @@ def _wanted(first: bool) -> list[Settings]:
     """The runs at the first k of each set, or at the others; split by split, slow selectors last."""
     runs: list[Settings] = []
     for slow in (False, True):
-        for split, data in itertools.product(range(SPLITS), (*LARGE[:3], *GENES, "mice")):
+        for split, data in itertools.product(range(SPLITS), ("isolet", *GENES, *IMAGES, "mice")):
             for k in KS[data in GENES][:1] if first else KS[data in GENES][1:]:
                 for method, selector in SELECTORS.items():
                     if not is_installed(selector) or selector.slow != slow:

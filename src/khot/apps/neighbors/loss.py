@@ -3,7 +3,9 @@ r"""A loss over neighbours: those that a soft top-k calls the k nearest should h
 With distances :math:`d_{ij}` of query i to references j, itself left out, and
 :math:`w_i` = top-k weights of :math:`-d_i` at temperature τ,
 
-    share_i = Σ_j w_ij [label_j = label_i] / Σ_j w_ij,      loss_i = −log share_i  or  1 − share_i.
+    share_i = Σ_j w_ij [label_j = label_i] / k,      loss_i = −log share_i  or  1 − share_i,
+
+where k is at most the number of references with the label.
 
 ``"share"`` with ``method="neuralsort"`` is the loss of Grover et al. (2019); with ``method="sinkhorn"``
 that of Xie et al. (2020). With k = 1 and softmax in place of the top-k ``"log"`` would be NCA (Goldberger
@@ -44,7 +46,8 @@ class NeighborLoss(Tempered):
     with it.
 
     Args:
-        k: how many neighbours, an integer ≥ 1; where there are fewer references, all of them.
+        k: how many neighbours, an integer ≥ 1; a query with fewer references of its label is asked for these
+            alone, so that the least loss is 0.
         method: the relaxation of the top-k, a name in ``khot.relaxations.registry.names()``.
         temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). Float32 state
             that is saved; a :class:`khot.schedules.TemperatureScheduler` anneals it.
@@ -160,23 +163,24 @@ class NeighborLoss(Tempered):
     ) -> tuple[Tensor, Tensor]:
         """The losses of some queries, and which of them have a positive to be near to."""
         allowed, positive = pairs.block(rows, queries.device)
-        counted = positive.any(-1)
         scores = nearness(queries, references, self.metric)
-        k = min(self.k, len(references))
-        if not k:
-            return scores.sum(-1), counted
-        # A query without a positive has no loss; all of its references are allowed, so that nothing is
-        # undefined.
-        scores = torch.where(allowed | ~counted.unsqueeze(-1), scores, -math.inf)
-        total = torch.where(counted, allowed.sum(-1).clamp_max(k), k)
+        asked = positive.sum(-1).clamp_max(self.k)
+        counted = asked > 0
+        scores = torch.where(allowed, scores, -math.inf)
+        losses = 0 * queries.sum(-1)  # a graph also where nothing is asked
+        values = cast("list[int]", asked[counted].unique().tolist())  # pyright: ignore[reportUnknownMemberType]
+        for k in values:  # mostly one
+            here = (asked == k).nonzero().squeeze(-1)
+            losses = losses.index_put((here,), self._losses(scores[here], positive[here], k, temperature))
+        return losses, counted
+
+    def _losses(self, scores: Tensor, positive: Tensor, k: int, temperature: float | Tensor) -> Tensor:
+        """The losses of queries that have at least k positives each."""
         if self.loss == "share":
             weights = topk(scores, k, self.method, temperature=temperature, **self.options)
-            losses = 1 - torch.where(positive, weights, 0).sum(-1) / total
-        else:
-            logs = log_weights(scores, k, self.method, temperature, self.options)
-            logs = torch.where(positive | ~counted.unsqueeze(-1), logs, -math.inf)
-            losses = total.to(logs.dtype).log() - logs.logsumexp(-1)
-        return torch.where(counted, losses, 0), counted
+            return 1 - torch.where(positive, weights, 0).sum(-1) / k
+        logs = log_weights(scores, k, self.method, temperature, self.options)
+        return math.log(k) - torch.where(positive, logs, -math.inf).logsumexp(-1)
 
     def _block_again(self, *arguments: Any) -> tuple[Tensor, Tensor]:
         """The same, computed once more in the backward pass instead of kept."""
