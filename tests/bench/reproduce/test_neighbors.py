@@ -43,7 +43,14 @@ def test_every_loss_trains_and_is_shown(bright_places, tmp_path):
 
 
 def test_a_run_is_a_function_of_its_settings(bright_places):
-    settings = {"part": "final", "data": "mnist", "seed": 1, "steps": 2, "loss": "NeighborLoss"}
+    settings = {
+        "part": "final",
+        "data": "mnist",
+        "seed": 1,
+        "steps": 2,
+        "loss": "NeighborLoss",
+        "options": {},
+    }
     first = neighbors._run(settings)
     torch.manual_seed(7)
     assert neighbors._run(settings)["accuracy"] == first["accuracy"]

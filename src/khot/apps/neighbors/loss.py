@@ -11,21 +11,22 @@ where k is at most the number of references with the label.
 that of Xie et al. (2020). With k = 1 and softmax in place of the top-k ``"log"`` would be NCA (Goldberger
 et al. 2004): there one neighbour of the right label is enough, here k have to be. Queries go block by
 block, and blocks are computed again in the backward pass, so that memory is that of one block and of the
-embeddings.
+embeddings; with more than one block there are no second derivatives.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 from khot.apps.neighbors._nearness import Metric, blocks, nearness
 from khot.apps.neighbors._pairs import Pairs, pairs_of
+from khot.apps.neighbors._recomputed import recomputed
 from khot.losses.reduction import Reduction, check_reduction
 from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
@@ -138,15 +139,14 @@ class NeighborLoss(Tempered):
         pairs = pairs_of(name, len(embeddings), len(found), same, labels, ref_labels, indices_tuple)
         dtype = compute_dtype(embeddings)
         queries, references = self._prepared(embeddings, dtype), self._prepared(found, dtype)
-        temperature = self._current_temperature()
+        temperature = torch.as_tensor(self._current_temperature(), dtype=dtype, device=queries.device)
         parts = list(blocks(len(queries), len(references), self.block_size))
-        again = len(parts) > 1 and torch.is_grad_enabled()
-        results = [
-            self._block_again(queries[rows], references, pairs, rows, temperature)
-            if again
-            else self._block(queries[rows], references, pairs, rows, temperature)
-            for rows in parts
-        ]
+        again = len(parts) > 1 and torch.is_grad_enabled() and not get(self.method, name).stochastic
+        results: list[tuple[Tensor, Tensor]] = []
+        for rows in parts:
+            part = functools.partial(self._block, pairs, rows)
+            inputs = queries[rows], references, temperature
+            results.append(recomputed(part, *inputs) if again else part(*inputs))
         if not results:
             losses, counted = queries.sum(-1), torch.zeros(0, dtype=torch.bool, device=queries.device)
         else:
@@ -159,7 +159,7 @@ class NeighborLoss(Tempered):
         return torch.nn.functional.normalize(points, dim=-1) if self.normalize else points
 
     def _block(
-        self, queries: Tensor, references: Tensor, pairs: Pairs, rows: slice, temperature: float | Tensor
+        self, pairs: Pairs, rows: slice, queries: Tensor, references: Tensor, temperature: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The losses of some queries, and which of them have a positive to be near to."""
         allowed, positive = pairs.block(rows, queries.device)
@@ -174,17 +174,13 @@ class NeighborLoss(Tempered):
             losses = losses.index_put((here,), self._losses(scores[here], positive[here], k, temperature))
         return losses, counted
 
-    def _losses(self, scores: Tensor, positive: Tensor, k: int, temperature: float | Tensor) -> Tensor:
+    def _losses(self, scores: Tensor, positive: Tensor, k: int, temperature: Tensor) -> Tensor:
         """The losses of queries that have at least k positives each."""
         if self.loss == "share":
             weights = topk(scores, k, self.method, temperature=temperature, **self.options)
             return 1 - torch.where(positive, weights, 0).sum(-1) / k
         logs = log_weights(scores, k, self.method, temperature, self.options)
         return math.log(k) - torch.where(positive, logs, -math.inf).logsumexp(-1)
-
-    def _block_again(self, *arguments: Any) -> tuple[Tensor, Tensor]:
-        """The same, computed once more in the backward pass instead of kept."""
-        return cast("tuple[Tensor, Tensor]", checkpoint(self._block, *arguments, use_reentrant=False))
 
     def _reduced(self, losses: Tensor, counted: Tensor) -> Tensor:
         if self.reduction == "none":
