@@ -41,8 +41,8 @@ def test_every_table_of_small_runs(small, tmp_path):
     for wanted in ("k = 50: ", "k = 5: ", "Kuncheva", "LassoNet, published", "paired difference"):
         assert wanted in text
     # The same selector under two names: no difference, which is no gain on images and no loss on genes.
-    assert "| isolet | 50 | SelectKBest(f_classif) | +0.000 ± 0.000 | not met |" in text
-    assert "| khan | 10 | SelectKBest(f_classif) | +0.000 ± 0.000 | met |" in text
+    assert "| isolet | 50 | 2 | SelectKBest(f_classif) | +0.000 ± 0.000 | not met |" in text
+    assert "| khan | 10 | 2 | SelectKBest(f_classif) | +0.000 ± 0.000 | met |" in text
     features._plot(ledger, tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").stat().st_size > 1000
 

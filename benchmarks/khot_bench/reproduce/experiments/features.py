@@ -150,14 +150,14 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
             given = dict(zip(("mnist", "fashion-mnist"), values, strict=True))
             pairs = ((f"{given[data]:.3f}" if data in given else "", "") for data in shown)
             rows.append((name, *itertools.chain(*pairs)))
+    done = ", ".join(f"{data} {len(_found(ledger, f'accuracy {k}', data, OURS))}" for data in shown)
     notes = [f"{name}: {s.note}" for name, s in SELECTORS.items() if s.note and name not in absent]
     return Grid(
         caption=f"k = {k}: test accuracy of ExtraTrees(50) on the selected features",
         header=("selector", *itertools.chain(*((data, "s") for data in shown))),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over {SPLITS} paired splits; ¹ one split. s: processor seconds of "
-            f"one fit "
+            f"Mean ± standard error over paired splits ({done}); ¹ one split. s: processor seconds of one fit "
             "(of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run, or not installed: {', '.join(absent)}."] if absent else []),
@@ -188,10 +188,10 @@ def _bars(ledger: Ledger) -> Grid:
             met = "no bar"
         else:
             met = "met" if (mean > error if data not in GENES else mean >= -error) else "not met"
-        rows.append((data, str(k), best, f"{mean:+.3f} ± {error:.3f}", met))
+        rows.append((data, str(k), str(len(both)), best, f"{mean:+.3f} ± {error:.3f}", met))
     return Grid(
         caption=f"{OURS} against the best of the other selectors on the same splits",
-        header=("data", "k", "best other", "paired difference", "bar"),
+        header=("data", "k", "splits", "best other", "paired difference", "bar"),
         rows=tuple(rows),
         notes=(
             "Bar: on images and speech, better by more than one standard error of the paired "
