@@ -157,8 +157,8 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
         header=("selector", *itertools.chain(*((data, "s") for data in shown))),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over paired splits ({done}); ¹ one split. s: processor seconds of one fit "
-            "(of all k for a ranking), on one thread.",
+            f"Mean ± standard error over paired splits ({done}); ¹ one split. s: processor seconds of one "
+            "fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run, or not installed: {', '.join(absent)}."] if absent else []),
         ),
