@@ -28,7 +28,7 @@ from khot.apps.features._standardised import Standardised, standardised
 from khot.apps.features._training import Recipe, new_network, train_gates
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
-from khot.relaxations.registry import names
+from khot.relaxations.registry import get, names
 
 __all__ = ["TopKSelector"]
 
@@ -49,7 +49,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         n_features_to_select: how many: an integer, a share in (0, 1], or None for half of them.
         task: ``"classification"``, ``"regression"``, or ``"auto"``: by ``y``, where integers are classes.
         hidden_units: of the network; 0 for a linear model.
-        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``.
+        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``, none that draws.
         temperature: of the gates at first; scores start at zero.
         final_temperature: of the gates at the end.
         max_iter: how many steps of Adam.
@@ -95,7 +95,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         ],
         "task": [StrOptions({"auto", "classification", "regression"})],
         "hidden_units": [Interval(Integral, 0, None, closed="left")],
-        "method": [StrOptions(set(names()))],
+        "method": [StrOptions({name for name in names() if not get(name).stochastic})],
         "temperature": [Interval(Real, 0, None, closed="neither")],
         "final_temperature": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],

@@ -27,7 +27,7 @@ from khot.apps.neighbors.loss import NeighborLoss
 from khot.calibration import calibrate_temperature
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
-from khot.relaxations.registry import names
+from khot.relaxations.registry import get, names
 
 __all__ = ["SoftKNeighborsClassifier"]
 
@@ -50,7 +50,7 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         temperature: > 0, in the units of squared distances, or ``"auto"``: such that at first about
             half of the weight lies on the k nearest.
         weights: ``"soft"``: votes by top-k weights; ``"uniform"``: one vote for each of the k nearest.
-        method: the relaxation, a name in ``khot.relaxations.registry.names()``.
+        method: the relaxation, a name in ``khot.relaxations.registry.names()``, none that draws.
         max_iter: steps of Adam; 0 leaves the map as it begins.
         batch_size: rows in a step, among which neighbours are looked for.
         learning_rate: of Adam.
@@ -86,7 +86,7 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "weights": [StrOptions({"soft", "uniform"})],
-        "method": [StrOptions(set(names()))],
+        "method": [StrOptions({name for name in names() if not get(name).stochastic})],
         "max_iter": [Interval(Integral, 0, None, closed="left")],
         "batch_size": [Interval(Integral, 2, None, closed="left")],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -241,6 +241,8 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
+        if k <= 0:
+            raise ValueError(f"Expected n_neighbors > 0. Got {k}")
         found = [scores.topk(k) for scores in self._blocks_of_scores(X, k)]
         indices = torch.cat([part.indices for part in found]).cpu().numpy()
         distances = torch.cat([(-part.values).sqrt() for part in found]).cpu().numpy()

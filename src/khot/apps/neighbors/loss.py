@@ -126,6 +126,11 @@ class NeighborLoss(Tempered):
         name = type(self).__name__
         if embeddings.dim() != 2:
             raise ValueError(f"{name}: embeddings must be (n, d), got the shape {tuple(embeddings.shape)}")
+        if not embeddings.is_floating_point():
+            raise TypeError(f"{name}: embeddings must have a floating-point dtype, got {embeddings.dtype}")
+        for argument, given in (("labels", labels), ("ref_labels", ref_labels)):
+            if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"{name}: {argument} must be a tensor, got {type(given).__name__}")
         if ref_emb is None and ref_labels is not None:
             raise ValueError(f"{name}: ref_labels need ref_emb, got None")
         if ref_emb is not None and ref_emb.shape[1:] != embeddings.shape[1:]:

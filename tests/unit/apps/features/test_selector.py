@@ -224,6 +224,7 @@ def test_nothing_global_is_changed():
         ({"n_features_to_select": 9}, r"n_features_to_select=9 must be <= n_features=8\."),
         ({"task": "ranking"}, "The 'task' parameter of TopKSelector must be a str among"),
         ({"method": "nothing"}, "The 'method' parameter of TopKSelector must be a str among"),
+        ({"method": "gumbel"}, "The 'method' parameter of TopKSelector must be a str among"),
         ({"temperature": 0.0}, "The 'temperature' parameter of TopKSelector must be a float in the range"),
         ({"max_iter": 0}, "The 'max_iter' parameter of TopKSelector must be an int in the range"),
     ],

@@ -119,6 +119,7 @@ def test_warm_start_clone_pickle_float32_and_verbose(capsys):
     ("options", "message"),
     [
         ({"n_neighbors": 0}, "The 'n_neighbors' parameter of SoftKNeighborsClassifier must be an int"),
+        ({"method": "gumbel"}, "The 'method' parameter of SoftKNeighborsClassifier must be a str among"),
         ({"temperature": "hot"}, "The 'temperature' parameter of SoftKNeighborsClassifier must be"),
         ({"n_components": 43}, r"n_components=43 must be <= n_features=42\."),
     ],
@@ -133,3 +134,5 @@ def test_more_neighbours_than_rows():
     model = SoftKNeighborsClassifier(5, max_iter=1).fit(x, y)
     with pytest.raises(ValueError, match="Expected n_neighbors <= n_samples_fit, but n_neighbors = 5"):
         model.predict(x)
+    with pytest.raises(ValueError, match=r"Expected n_neighbors > 0. Got 0"):
+        model.kneighbors(x, 0)

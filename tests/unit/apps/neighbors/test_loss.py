@@ -197,6 +197,16 @@ def test_training_separates_classes():
     assert (y[nearest] == y.unsqueeze(1)).float().mean() > 0.95
 
 
+def test_random_methods_draw_once_for_value_and_gradient():
+    x, y = problem()
+    x.requires_grad_()
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(torch.autograd.grad(plain(method="gumbel", block_size=4)(x, y), x)[0])
+    assert torch.equal(*found)
+
+
 def test_compiled():
     x, y = problem()
     loss = plain()
@@ -263,6 +273,10 @@ def test_bad_calls():
         loss(x, y, None, x[:, :2], y)
     with pytest.raises(ValueError, match=r"ref_labels must have a label for each of 18 references"):
         loss(x, y, None, x.clone(), y[:2])
+    with pytest.raises(TypeError, match=r"embeddings must have a floating-point dtype, got torch.int64"):
+        loss(y.unsqueeze(1), y)
+    with pytest.raises(TypeError, match="labels must be a tensor, got list"):
+        loss(x, y.tolist())
     one = torch.tensor([0])
     with pytest.raises(ValueError, match="indices_tuple must have 3 tensors"):
         loss(x, y, (one, one))
