@@ -25,7 +25,7 @@ python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
 python=.venv-selectors/bin/python
-group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_selectors.sh' \
+group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_peers.sh selectors' \
     "$python" -c 'import hypothesis, pytest'
 
 [ -z "$failed" ] || {
