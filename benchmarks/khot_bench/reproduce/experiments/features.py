@@ -160,7 +160,7 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
             f"Mean ± standard error over paired splits ({done}); ¹ one split. s: processor seconds of one "
             "fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
-            *([f"Not run, or not installed: {', '.join(absent)}."] if absent else []),
+            *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
         ),
         origin=ledger.origin,
     )

@@ -126,17 +126,20 @@ def _accuracies(ledger: Ledger) -> Grid:
         rows += [(name, value, *("",) * (2 * len(shown) - 1)) for name, value in PUBLISHED.items()]
     done = [s for s, _ in ledger.runs if s["part"] == "final"]
     steps = max((s["steps"] for s in done), default=0)
-    counts = {data: len({s["seed"] for s in done if s["data"] == data}) for data in shown}
+    counts = {d: len(ledger.select("accuracy", part="final", data=d, loss="NeighborLoss")) for d in shown}
     seeds = ", ".join(f"{data} {count}" for data, count in counts.items())
+    planned = [s for s in _runs(quick=False) if s["part"] in ("final", "pixels")]
+    left = sum(ledger.find(s) is None for s in planned)
     return Grid(
         caption=f"Test accuracy of {K} nearest neighbours among all training images, percent",
         header=("trained by", *(name for data in shown for name in (data, "ms a step"))),
-        rows=tuple(rows),
+        rows=tuple(rows) if shown else (),
         notes=(
             f"Mean ± standard error; seeds: {seeds}. "
             f"{steps} steps of {BATCH} images ({steps * BATCH / 60_000:.1f} epochs), the same encoder of two "
             "convolutions, vectors of unit length, neighbours looked for in the batch. Milliseconds "
             "of processor time on one thread.",
+            *([f"{left} of {len(planned)} runs are not done yet: blank, or fewer seeds."] if left else []),
             "Published (on MNIST, with larger networks, for 200 epochs): Grover et al. (2019), Xie et "
             "al. (2020).",
         ),
