@@ -3,7 +3,7 @@ r"""A gate over features: which k of n inputs a network sees, learned with it.
     x ↦ x ⊙ y,   y = top-k weights of n free scores at temperature τ,
 
 so that :math:`\sum_i y_i = k` at every step, and at τ → 0 exactly k features pass. Start blunt and let τ fall
-while the network trains: gates that become hard find better sets than gates that are hard from the start.
+while the network trains, so that features are weighed against each other before k of them are left.
 Cost: one top-k of n scores, and one product with the input. Reference: Wijk, Vinuesa & Azizpour (2025).
 """
 
