@@ -27,6 +27,9 @@ group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
 python=.venv-equations/bin/python
 group 'equations and dictionaries' equations 'no .venv-equations with pytest: tools/set_up_peers.sh equations' \
     "$python" -c 'import pytest, gurobipy, dysts, ksvd, spams, skimage'
+python=.venv-selectors/bin/python
+group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_peers.sh selectors' \
+    "$python" -c 'import hypothesis, pytest'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

@@ -47,6 +47,8 @@ Modules and packages
     khot.apps.dictionary    dictionaries with exactly k atoms a sample, as in scikit-learn
     khot.apps.sparse        networks of whose weights exactly k are used
     khot.apps.beam          beam search with a gradient
+    khot.apps.features      exactly k features: an estimator of scikit-learn, a gate, other ones for each row
+    khot.apps.neighbors     nearest neighbours that learn: a loss over embeddings, and for scikit-learn
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``

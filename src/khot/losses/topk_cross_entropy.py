@@ -79,7 +79,7 @@ def topk_cross_entropy(
         _check_indices(name, target, counts, logits)
         labels = None
     log_hit = torch.stack(
-        [math.log(p) + _log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
+        [math.log(p) + log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
     ).logsumexp(0)
     if labels is None:
         chosen = torch.where(counts, target, 0).unsqueeze(-1)
@@ -142,7 +142,7 @@ class TopKCrossEntropy(nn.Module):
         )
 
 
-def _log_weights(
+def log_weights(
     x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]
 ) -> Tensor:
     """The logarithms of the weights; of the sigmoid's also where a weight underflows."""
@@ -153,7 +153,8 @@ def _log_weights(
     allowed = x != -math.inf
     saturated = allowed.sum(-1, keepdim=True) <= k
     tau = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
-    z = (x - torch.where(allowed, x, -math.inf).amax(-1, keepdim=True).detach()) / tau
+    largest = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)
+    z = torch.where(allowed, x - largest, 0) / tau  # −inf/τ has no derivative in τ
     z = torch.where(allowed & ~saturated, z, -math.inf)
     log_weights = nn.functional.logsigmoid(torch.where(z == -math.inf, 0, z) + _offset(z, x, y, k))
     return torch.where(allowed, torch.where(saturated, 0, log_weights), -math.inf)

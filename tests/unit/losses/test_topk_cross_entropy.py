@@ -323,3 +323,14 @@ def test_vmap_over_rows_is_the_batch():
     x, target = scores(4, 6), labels(4, classes=6)
     each = torch.func.vmap(lambda row, label: topk_cross_entropy(row, label, 2))(x, target)
     torch.testing.assert_close(each, topk_cross_entropy(x, target, 2, reduction="none"))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.05])
+def test_excluded_classes_leave_the_gradient_in_the_temperature_finite(temperature):
+    logits = torch.tensor([[2.0, 1.0, -math.inf, 0.5, 0.0]], dtype=torch.float64)
+    tau = torch.tensor(temperature, dtype=torch.float64, requires_grad=True)
+    loss = topk_cross_entropy(logits, torch.tensor([3]), 2, temperature=tau)
+    (found,) = torch.autograd.grad(loss, tau)
+    same = topk_cross_entropy(logits[:, [0, 1, 3, 4]], torch.tensor([2]), 2, temperature=tau)
+    (wanted,) = torch.autograd.grad(same, tau)
+    torch.testing.assert_close(found, wanted)

@@ -1,0 +1,27 @@
+"""Numbers too small to be normal are zero for a while: gates that close make many, and they are slow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+
+import torch
+
+__all__ = ["denormals_flushed"]
+
+
+@contextlib.contextmanager
+def denormals_flushed() -> Generator[None]:
+    """Within it denormal results of this thread are zero; afterwards what was before holds again."""
+    before = _flushed()
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def _flushed() -> bool:
+    """Torch can set the state but not tell it: see what becomes of a product that is denormal."""
+    small = torch.full((), torch.finfo(torch.float32).tiny)
+    return (small * 0.5).item() == 0.0

@@ -1,0 +1,36 @@
+"""Columns with mean 0 and deviation 1, by weighted rows, and which of them vary at all."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Standardised", "standardised"]
+
+_FARTHEST = 5.0
+"""Deviations beyond which a value is cut: one far row must not rule a step."""
+
+
+class Standardised(NamedTuple):
+    """``x`` (n, d), ``usable`` (d,), False for constant columns, and ``weights`` of the rows, (n,)."""
+
+    x: npt.NDArray[Any]
+    usable: npt.NDArray[np.bool_]
+    weights: npt.NDArray[Any]
+
+
+def standardised(x: npt.NDArray[Any], weights: npt.NDArray[Any], dtype: Any) -> Standardised:
+    """Standardise a copy of ``x``; ``weights`` have mean 1."""
+    x = np.asarray(x, dtype=np.float64)
+    largest = np.abs(x).max(0)
+    scale = np.where(largest > 0, largest, 1.0)
+    x = x / scale  # squares of what is finite stay finite
+    mean = weights @ x / len(x)
+    x = x - mean
+    spread = np.sqrt(weights @ np.square(x) / len(x))
+    usable = spread > 1e-9
+    x = np.maximum(np.minimum(x / np.where(usable, spread, 1.0), _FARTHEST), -_FARTHEST)
+    x[:, ~usable] = 0.0
+    return Standardised(x.astype(dtype), usable, weights.astype(dtype))

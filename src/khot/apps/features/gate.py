@@ -1,0 +1,121 @@
+r"""A gate over features: which k of n inputs a network sees, learned with it.
+
+    x ↦ x ⊙ y,   y = top-k weights of n free scores at temperature τ,
+
+so that :math:`\sum_i y_i = k` at every step, and at τ → 0 exactly k features pass. Start blunt and let τ fall
+while the network trains, so that features are weighed against each other before k of them are left.
+Cost: one top-k of n scores, and one product with the input. Reference: Wijk, Vinuesa & Azizpour (2025).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from khot.nn import TopK
+from khot.nn._evaluation import EvalMode
+from khot.nn._layer import whole_k
+from khot.relaxations.registry import Relaxation
+
+__all__ = ["FeatureGate"]
+
+
+class FeatureGate(nn.Module):
+    """Multiplies features with k-hot weights that are learned.
+
+    A :class:`khot.schedules.TemperatureScheduler` finds the temperature, as it finds those of other layers.
+
+    Args:
+        num_features: n, the length of the last dimension of the input.
+        k: how many pass, an integer, 0 ≤ k ≤ n.
+        method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
+        temperature: > 0, in the units of the scores, which start at zero.
+        learn_temperature: make it a parameter.
+        eval_mode: ``"hard"``: in evaluation exactly k features pass, unchanged; ``"same"``: as in training,
+            without noise.
+        hard: exactly k in training too, with the relaxation's gradient.
+        mask: boolean (n,), False for features that must not pass, such as constant ones.
+        device: of the scores.
+        dtype: of the scores.
+        options: of the method.
+
+    Example:
+        >>> gate = FeatureGate(5, k=2)
+        >>> gate(torch.ones(1, 5))
+        tensor([[0.4000, 0.4000, 0.4000, 0.4000, 0.4000]], grad_fn=<MulBackward0>)
+        >>> gate.eval()(torch.ones(1, 5)), gate.selected()
+        (tensor([[1., 1., 0., 0., 0.]], grad_fn=<MulBackward0>), tensor([0, 1]))
+    """
+
+    mask: Tensor | None
+
+    def __init__(
+        self,
+        num_features: int,
+        k: int,
+        *,
+        method: str | Relaxation = "sigmoid",
+        temperature: float = 1.0,
+        learn_temperature: bool = False,
+        eval_mode: EvalMode = "hard",
+        hard: bool = False,
+        mask: Tensor | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if not isinstance(num_features, int) or num_features < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: num_features must be a positive integer, got {num_features!r}")
+        if whole_k(name, k) > num_features:
+            raise ValueError(f"{name}: k must be at most num_features = {num_features}, got {k}")
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != (num_features,)):
+            raise ValueError(
+                f"{name}: mask must be boolean of shape ({num_features},), got {mask.dtype} of shape "
+                f"{tuple(mask.shape)}"
+            )
+        self.topk = TopK(
+            k,
+            method,
+            temperature=temperature,
+            learn_temperature=learn_temperature,
+            eval_mode=eval_mode,
+            hard=hard,
+            **options,
+        )
+        self.scores = nn.Parameter(torch.zeros(num_features, device=device, dtype=dtype))
+        self.register_buffer("mask", None if mask is None else mask.to(self.scores.device))
+
+    def reset_parameters(self) -> None:
+        """All features alike again."""
+        nn.init.zeros_(self.scores)
+
+    @property
+    def k(self) -> int:
+        """How many features pass."""
+        return int(self.topk.k)
+
+    def weights(self, generator: torch.Generator | None = None) -> Tensor:
+        """The weights (n,) of now, which sum to k: soft in training, hard or not in evaluation."""
+        return self.topk(self.scores, self.mask, generator=generator)
+
+    def selected(self) -> Tensor:
+        """The indices of the features that pass in the end, rising: k, or all that the mask allows."""
+        found = self.topk.selected(self.scores.detach(), self.mask)
+        return found[found >= 0].sort().values
+
+    def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """Features (…, n) times their weights; ``generator`` is where a random method draws from."""
+        if x.shape[-1:] != self.scores.shape:
+            raise ValueError(
+                f"{type(self).__name__}: x must have the last dimension {len(self.scores)}, "
+                f"got the shape {tuple(x.shape)}"
+            )
+        return x * self.weights(generator).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """Show the number of features."""
+        return f"num_features={len(self.scores)}"

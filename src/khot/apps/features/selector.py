@@ -1,0 +1,284 @@
+"""Exactly k features, in scikit-learn's interface: see :class:`TopKSelector`."""
+
+# pyright: basic
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.feature_selection import SelectorMixin
+    from sklearn.utils import check_random_state, column_or_1d
+    from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
+    from sklearn.utils.multiclass import check_classification_targets, type_of_target
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        f'khot.apps.features.TopKSelector needs scikit-learn 1.6 or newer: pip install "khot[apps]" ({error})'
+    ) from error
+
+from khot.apps.features._sample_weights import positive_weights
+from khot.apps.features._standardised import Standardised, standardised
+from khot.apps.features._training import Recipe, new_network, train_gates
+from khot.relaxations.facade import topk
+from khot.relaxations.hard import hard_topk
+from khot.relaxations.registry import get, names
+
+__all__ = ["TopKSelector"]
+
+
+class TopKSelector(SelectorMixin, BaseEstimator):
+    """Select exactly ``n_features_to_select`` features, by gates that a small network learns with.
+
+    Every feature has a score, and the network sees features through the top-k weights of the scores, which
+    sum to k at every step. The temperature falls from blunt to sharp; in the end k gates are open. There is
+    no penalty to tune until the number of features is right.
+
+    Features are standardised inside ``fit`` (and kept within five deviations), ``transform`` gives columns as
+    they are. A constant column is selected only if there is nothing else. Up to ``batch_size`` rows are
+    fitted in one batch in float64: then weights equal repeated rows, and the result does not depend on the
+    order of rows but for rounding.
+
+    Args:
+        n_features_to_select: how many: an integer, a share in (0, 1], or None for half of them.
+        task: ``"classification"``, ``"regression"``, or ``"auto"``: by ``y``, where integers are classes.
+        hidden_units: of the network; 0 for a linear model.
+        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``, none that draws.
+        temperature: of the gates at first; scores start at zero.
+        final_temperature: of the gates at the end.
+        max_iter: how many steps of Adam.
+        batch_size: rows in a step.
+        learning_rate: of the network.
+        score_learning_rate: of the scores.
+        alpha: L2 penalty of the network.
+        warm_start: begin with the scores and the network of the last fit; only ``n_features_to_select``,
+            ``y`` and the rows may differ.
+        random_state: of the initial network and of the batches; torch's own generator is not touched.
+        verbose: print the loss, ten times in a fit.
+        device: where torch computes.
+
+    Attributes:
+        inclusion_probabilities_: the weights of the gates at the end, (n_features,); they sum to k.
+        scores_: what the gates were computed from, (n_features,).
+        n_features_to_select_: k.
+        n_iter_: how many steps were done.
+        loss_curve_: the loss of each step.
+        network_: the network, as a module of torch; it reads standardised features times their weights.
+        classes_: the labels, in classification.
+        n_features_in_: how many features ``fit`` saw.
+        feature_names_in_: their names, if all are strings.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True, as_frame=True)
+        >>> selector = TopKSelector(2, max_iter=200, random_state=0).fit(X, y)
+        >>> selector.get_feature_names_out().tolist()
+        ['petal length (cm)', 'petal width (cm)']
+        >>> selector.transform(X).shape
+        (150, 2)
+
+    Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot; gates for
+    features, Yamada et al. (2020), Feature Selection using Stochastic Gates.
+    """
+
+    _parameter_constraints = {  # noqa: RUF012
+        "n_features_to_select": [
+            None,
+            Interval(RealNotInt, 0, 1, closed="right"),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "task": [StrOptions({"auto", "classification", "regression"})],
+        "hidden_units": [Interval(Integral, 0, None, closed="left")],
+        "method": [StrOptions({name for name in names() if not get(name).stochastic})],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "final_temperature": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "score_learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "device": [str, torch.device],
+    }
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        task: str = "auto",
+        hidden_units: int = 64,
+        method: str = "sigmoid",
+        temperature: float = 1.0,
+        final_temperature: float = 0.002,
+        max_iter: int = 1000,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        score_learning_rate: float = 0.02,
+        alpha: float = 0.0,
+        warm_start: bool = False,
+        random_state: Any = None,
+        verbose: int = 0,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.task = task
+        self.hidden_units = hidden_units
+        self.method = method
+        self.temperature = temperature
+        self.final_temperature = final_temperature
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.score_learning_rate = score_learning_rate
+        self.alpha = alpha
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+        self.device = device
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TopKSelector:
+        """Learn which features to keep.
+
+        Args:
+            X: (n_samples, n_features), numbers.
+            y: labels (n_samples,); for regression numbers (n_samples,) or (n_samples, n_outputs).
+            sample_weight: (n_samples,), not negative, not all zero.
+
+        Returns:
+            The selector itself.
+        """
+        self._validate_params()
+        X, y = validate_data(
+            self, X, y, dtype=(np.float64, np.float32), multi_output=True, ensure_min_samples=2
+        )
+        rows, weights = positive_weights(X, sample_weight)
+        target = self._encoded(y)
+        k = self._count(X.shape[1])
+        exact = len(rows) <= self.batch_size
+        data = standardised(X[rows], weights, np.float64 if exact else np.float32)
+        if k > data.usable.sum():
+            warnings.warn(
+                f"Features {np.flatnonzero(~data.usable)} are constant, and only {data.usable.sum()} "
+                f"are not: {k} features are selected all the same.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._train(data, target[rows], k)
+        return self
+
+    def _encoded(self, y: np.ndarray) -> np.ndarray:
+        """Classes as integers, or standardised columns of numbers."""
+        kind = type_of_target(y, input_name="y")
+        classes = kind in ("binary", "multiclass") if self.task == "auto" else self.task == "classification"
+        if classes:
+            y = column_or_1d(y, warn=True)
+            check_classification_targets(y)
+            self.classes_, encoded = np.unique(y, return_inverse=True)
+            if len(self.classes_) < 2:
+                raise ValueError(
+                    f"The number of classes has to be greater than one; got {len(self.classes_)} class"
+                )
+            return encoded
+        if self.task == "auto" and not kind.startswith("continuous"):
+            raise ValueError(
+                f"Unknown label type: {kind}. task='auto' knows classes and numbers; for several labels "
+                "a row set task='regression'."
+            )
+        if hasattr(self, "classes_"):
+            del self.classes_
+        numbers = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        spread = numbers.std(0)
+        return (numbers - numbers.mean(0)) / np.where(spread > 0, spread, 1)
+
+    def _count(self, features: int) -> int:
+        asked = self.n_features_to_select
+        if asked is None:
+            return max(1, features // 2)
+        if isinstance(asked, Integral):
+            if asked > features:
+                raise ValueError(f"n_features_to_select={asked} must be <= n_features={features}.")
+            return int(asked)
+        return max(1, int(asked * features))
+
+    def _train(self, data: Standardised, target: np.ndarray, k: int) -> None:
+        x = torch.as_tensor(data.x, device=self.device)
+        wanted = torch.as_tensor(target, device=self.device)
+        if wanted.is_floating_point():
+            wanted = wanted.to(x.dtype)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        generator = torch.Generator().manual_seed(int(seed))
+        outputs = target.shape[1] if target.ndim == 2 else len(self.classes_)
+        network, scores = self._start(x, outputs, generator)
+        usable = torch.as_tensor(data.usable, device=self.device)
+        recipe = Recipe(
+            k,
+            self.method,
+            float(self.temperature),
+            float(self.final_temperature),
+            self.max_iter,
+            self.batch_size,
+            self.learning_rate,
+            self.score_learning_rate,
+            self.alpha,
+        )
+        weights = torch.as_tensor(data.weights, device=self.device)
+        self.loss_curve_ = train_gates(
+            x, wanted, weights, usable, network, scores, recipe, generator, self._report
+        )
+        self.n_iter_ = self.max_iter
+        self.n_features_to_select_ = k
+        self.network_ = network.to("cpu")
+        found = scores.detach().to("cpu", torch.float64)
+        allowed = usable.cpu()
+        self.scores_ = found.numpy()
+        gates = topk(found, k, self.method, temperature=self.final_temperature, mask=allowed)
+        chosen = hard_topk(found, k, mask=allowed).bool()
+        missing = k - int(chosen.sum())
+        if missing:  # constant columns, first ones first
+            chosen[torch.nonzero(~allowed).flatten()[:missing]] = True
+            gates = chosen.double()
+        self.inclusion_probabilities_ = gates.numpy()
+        self._support = chosen.numpy()
+
+    def _start(
+        self, x: Tensor, outputs: int, generator: torch.Generator
+    ) -> tuple[torch.nn.Sequential, Tensor]:
+        features = x.shape[1]
+        network = new_network(features, self.hidden_units, outputs, generator)
+        scores = torch.zeros(features, dtype=x.dtype, device=x.device)
+        if self.warm_start and hasattr(self, "network_"):
+            before = [tuple(p.shape) for p in self.network_.parameters()]
+            now = [tuple(p.shape) for p in network.parameters()]
+            if before != now:
+                raise ValueError(
+                    "warm_start needs the features, classes and hidden_units of the last fit: the "
+                    f"network had parameters of shapes {before}, now they are {now}."
+                )
+            network.load_state_dict(self.network_.state_dict())
+            scores += torch.as_tensor(self.scores_, dtype=x.dtype, device=x.device)
+        return network.to(x.device, x.dtype), scores.requires_grad_()
+
+    def _report(self, step: int, loss: float, temperature: float) -> None:
+        if self.verbose:
+            print(  # noqa: T201
+                f"[TopKSelector] step {step} of {self.max_iter}, loss {loss:.4f}, temperature "
+                f"{temperature:.4g}"
+            )
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        return self._support
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags

@@ -1,0 +1,40 @@
+"""How near references are to queries, a block of queries at a time, so that no n × n matrix is ever whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["Metric", "blocks", "nearness"]
+
+Metric = Literal["sqeuclidean", "euclidean", "cosine"]
+_ENTRIES = 1 << 22
+"""Of a block: 16 MB in float32 for each tensor of its size."""
+
+
+def blocks(queries: int, references: int, block_size: int | None) -> Iterator[slice]:
+    """The queries, so many at a time that a block has ``block_size`` rows, or about four million entries."""
+    size = block_size or max(1, _ENTRIES // max(references, 1))
+    return (slice(start, min(start + size, queries)) for start in range(0, queries, size))
+
+
+def nearness(queries: Tensor, references: Tensor, metric: Metric) -> Tensor:
+    """Minus the distances, (queries, references), at least as precise as float32.
+
+    Squared distances are those of points moved to the mean of the references: the product of large vectors
+    that lie close together would lose all digits.
+    """
+    if metric == "cosine":
+        unit = torch.nn.functional.normalize
+        return unit(queries, dim=-1) @ unit(references, dim=-1).T - 1
+    centre = references.detach().mean(0) if len(references) else 0
+    q, r = queries - centre, references - centre
+    squared = (q.square().sum(-1, keepdim=True) + r.square().sum(-1) - 2 * (q @ r.T)).clamp_min(0)
+    if metric == "sqeuclidean":
+        return -squared
+    # The slope of the root is infinite at zero: equal points have distance 0 and no gradient.
+    apart = squared > 0
+    return -torch.where(apart, torch.where(apart, squared, 1).sqrt(), 0)

@@ -1,0 +1,104 @@
+"""Which references compete for a query, and which of them have its label.
+
+By labels, or by the tuples that miners of pytorch-metric-learning give: (anchors, positives, anchors,
+negatives) for pairs, (anchors, positives, negatives) for triplets. Then only the pairs named compete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Pairs", "pairs_of"]
+
+_TRIPLET, _PAIR = 3, 4
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Labels of queries and references, or pairs by (anchor, reference); and whether a query meets itself."""
+
+    labels: Tensor | None
+    ref_labels: Tensor | None
+    positives: Tensor | None
+    negatives: Tensor | None
+    references: int
+    same: bool
+
+    def block(self, rows: slice, device: torch.device) -> tuple[Tensor, Tensor]:
+        """``allowed`` and ``positive``, boolean (rows, references), for a block of queries."""
+        count = rows.stop - rows.start
+        if self.positives is not None and self.negatives is not None:
+            positive = self._marked(self.positives, rows, device)
+            allowed = positive | self._marked(self.negatives, rows, device)
+        else:
+            assert self.labels is not None
+            assert self.ref_labels is not None
+            positive = self.labels[rows].unsqueeze(-1) == self.ref_labels
+            allowed = torch.ones(count, self.references, dtype=torch.bool, device=device)
+        if self.same:
+            here = torch.arange(count, device=device)
+            other = torch.ones_like(allowed)
+            other[here, here + rows.start] = False
+            allowed, positive = allowed & other, positive & other
+        return allowed, positive
+
+    def _marked(self, pairs: Tensor, rows: slice, device: torch.device) -> Tensor:
+        marked = torch.zeros(rows.stop - rows.start, self.references, dtype=torch.bool, device=device)
+        inside = pairs[:, (pairs[0] >= rows.start) & (pairs[0] < rows.stop)]
+        marked[inside[0] - rows.start, inside[1]] = True
+        return marked
+
+
+def pairs_of(
+    name: str,
+    queries: int,
+    references: int,
+    same: bool,
+    labels: Tensor | None,
+    ref_labels: Tensor | None,
+    indices_tuple: Sequence[Tensor] | None,
+) -> Pairs:
+    """The pairs of a call; its arguments are checked."""
+    if indices_tuple is not None:
+        if len(indices_tuple) not in (_TRIPLET, _PAIR):
+            raise ValueError(
+                f"{name}: indices_tuple must have 3 tensors (anchors, positives, negatives) or 4 (anchors, "
+                f"positives, anchors, negatives), got {len(indices_tuple)}"
+            )
+        first, positives, *middle, negatives = indices_tuple
+        second = middle[0] if middle else first
+        found = [_checked(name, first, positives, queries, references)]
+        found.append(_checked(name, second, negatives, queries, references))
+        return Pairs(None, None, found[0], found[1], references, same)
+    if labels is None:
+        raise ValueError(f"{name}: labels are needed where there is no indices_tuple, got None")
+    if labels.shape != (queries,):
+        raise ValueError(
+            f"{name}: labels must have a label for each of {queries} embeddings, got the shape "
+            f"{tuple(labels.shape)}"
+        )
+    other = labels if ref_labels is None else ref_labels
+    if other.shape != (references,):
+        raise ValueError(
+            f"{name}: ref_labels must have a label for each of {references} references, got the shape "
+            f"{tuple(other.shape)}"
+        )
+    return Pairs(labels, other, None, None, references, same)
+
+
+def _checked(name: str, anchors: Tensor, others: Tensor, queries: int, references: int) -> Tensor:
+    if anchors.shape != others.shape or anchors.dim() != 1:
+        raise ValueError(
+            f"{name}: indices_tuple must have vectors of equal length, got the shapes {tuple(anchors.shape)} "
+            f"and {tuple(others.shape)}"
+        )
+    if len(anchors) and (anchors.max() >= queries or others.max() >= references):
+        raise ValueError(
+            f"{name}: indices_tuple names embedding {int(anchors.max())} of {queries} and reference "
+            f"{int(others.max())} of {references}"
+        )
+    return torch.stack([anchors, others])
