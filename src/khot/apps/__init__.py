@@ -1,6 +1,6 @@
 """Applications: top-k in the interface that the users of another field know.
 
-``khot.apps.moe``: mixtures of experts, routers that learn. Each is loaded when it is first touched.
+``khot.apps.moe``: mixtures of experts, routers that learn; ``khot.apps.sae``: sparse autoencoders. Each is loaded when it is first touched.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from khot.apps import moe
+    from khot.apps import moe, sae
 
-__all__ = ["moe"]
+__all__ = ["moe", "sae"]
 
 
 def __getattr__(name: str) -> Any:

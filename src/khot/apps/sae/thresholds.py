@@ -1,0 +1,52 @@
+"""The threshold at which inputs have a wanted number of active latents."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from khot.apps.sae._computing import Computes
+from khot.apps.sae._selecting import pre_activations
+from khot.relaxations import topk_entries
+
+__all__ = ["threshold_for"]
+
+_AT_ONCE = 4096
+
+
+@torch.no_grad()
+def threshold_for(autoencoder: Computes, rows: Tensor, l0: float) -> float:
+    """The level above which inputs (B, d_in) have ``l0`` active latents in the mean.
+
+    Only the largest of each row are kept, so memory is O(B l0); rows with more than eight times the mean are
+    counted as if they had that many.
+
+    Args:
+        autoencoder: whose pre-activations are compared.
+        rows: the inputs.
+        l0: in (0, num_latents].
+
+    Returns:
+        The level, ≥ 0: with few positive pre-activations there may be fewer active latents.
+    """
+    latents = autoencoder.options.num_latents
+    if not len(rows) or not 0 < l0 <= latents:
+        raise ValueError(
+            f"threshold_for: there must be inputs, and l0 in (0, {latents}], got {len(rows)} and {l0}"
+        )
+    few = min(math.ceil(8 * l0), latents)
+    best = [
+        topk_entries(pre_activations(part, autoencoder.weights()), few, hard=True).values.flatten()
+        for part in rows.split(_AT_ONCE)
+    ]
+    kept = torch.cat(best).float()
+    many = round(l0 * len(rows))
+    if many >= len(kept):
+        return 0.0
+    # Above the level are the `many` largest: it lies between the last of them and the next.
+    last, after = (
+        topk_entries(kept, many + 1, hard=True).values[-2:].tolist() if many else (kept.max().item(),) * 2
+    )
+    return max((last + after) / 2, 0.0)
