@@ -39,6 +39,7 @@ class ActivationStore:
 
     Args:
         folder: with ``store.json``.
+        shards: only the first so many files.
 
     Example:
         >>> import tempfile
@@ -48,7 +49,7 @@ class ActivationStore:
         (30, 8, torch.Size([2, 8]))
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, shards: int | None = None) -> None:
         self.folder = Path(folder)
         path = self.folder / _STORE
         if not path.is_file():
@@ -57,7 +58,7 @@ class ActivationStore:
             document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
             self.about: dict[str, Any] = dict(document["about"])
             self.d: int = int(document["d"])
-            self.shard_rows: list[int] = [int(count) for count in document["shard_rows"]]
+            self.shard_rows: list[int] = [int(count) for count in document["shard_rows"][:shards]]
             self.norm_limit: float | None = document["norm_limit"]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"ActivationStore: {path} does not describe activations ({error!r})") from error
@@ -146,7 +147,7 @@ def collect_activations(
         >>> network = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 8))
         >>> store = collect_activations(network, "0", [torch.arange(9).view(3, 3)], tempfile.mkdtemp(), skip_positions=1)
         >>> len(store), store.context(2)
-        (6, ([3, 4], 1))
+        (6, ([3, 4, 5], 1))
     """
     name = "collect_activations"
     modules = dict(model.named_modules())
@@ -183,7 +184,7 @@ def collect_activations(
         _write_shard(folder, document, parts, dtype, largest_norm)
         parts.clear()
 
-    if document["finished"]:
+    if document["finished"] and (total is None or total <= done):
         return ActivationStore(folder)
     was_training = model.training
     model.eval()
