@@ -40,9 +40,10 @@ pip_install --upgrade setuptools wheel
 pip_install "$(grep '^torch==' "$constraints")" numpy safetensors transformers pytest hypothesis
 before=$(torch_version)
 # What they import for folders of weights, and no more: their own lists bring CUDA packages and plotting.
-pip_install --no-deps sae-lens==6.54.12 eai-sparsify==1.3.3 dictionary-learning==0.1.0 "transformer-lens<4"
+pip_install --no-deps sae-lens==6.54.12 eai-sparsify==1.3.3 dictionary-learning==0.1.0 transformer-lens==3.9.0
 pip_install einops natsort simple-parsing accelerate datasets jaxtyping beartype better_abc fancy_einsum \
-    python-dotenv tenacity rich sentencepiece pandas nltk pyyaml babe==0.0.7 schedulefree
+    python-dotenv tenacity rich sentencepiece pandas nltk pyyaml babe==0.0.7 schedulefree wandb \
+    plotly plotly-express zstandard
 (cd "$root" && pip_install --no-build-isolation --editable .)
 
 [ "$before" = "$(torch_version)" ] || {

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,10 +28,11 @@ from khot.whole_files import replacing
 
 __all__ = [
     "BLOCK",
+    "JUDGED_SEQUENCES",
     "LENGTH",
-    "TEST_SEQUENCES",
-    "TRAIN_TOKENS",
+    "judged",
     "language_model",
+    "predictions",
     "read_state_of_the_union",
     "test_states",
     "tokenizer",
@@ -40,8 +42,9 @@ __all__ = [
 BLOCK = 9
 LENGTH = 128
 BATCH = 16
-TRAIN_TOKENS = 2_050_000
+SHARD = 32  # batches
 TEST_SEQUENCES = 32
+JUDGED_SEQUENCES = 12  # of the test, in which the language model's loss is computed
 LARGEST_NORM = 2.0  # times the median: attention sinks, one token of a hundred, three times the norm
 
 
@@ -100,28 +103,44 @@ def language_model() -> Any:
 
 @functools.cache
 def _sequences() -> tuple[Tensor, Tensor]:
-    """Training and test sequences (count, LENGTH) of tokens; those of the test are of the last tenth of the text."""
+    """Training and test sequences (count, LENGTH) of tokens, in random order; the test is of the last tenth of the text."""
     text, step, tokens = read_state_of_the_union(), 200_000, list[int]()
     for start in range(0, len(text), step):
         tokens += tokenizer()(text[start : start + step], add_special_tokens=False)["input_ids"]
     whole = torch.tensor(tokens[: len(tokens) // LENGTH * LENGTH]).view(-1, LENGTH)
     test = len(whole) // 10
     generator = torch.Generator().manual_seed(0)
-    train = torch.randperm(len(whole) - test, generator=generator)[: TRAIN_TOKENS // (LENGTH - 1)]
+    train = torch.randperm(len(whole) - test, generator=generator)
     chosen = len(whole) - test + torch.randperm(test, generator=generator)[:TEST_SEQUENCES]
     return whole[train], whole[chosen]
 
 
-def train_store(report: Callable[[str, float], None] | None = None) -> ActivationStore:
-    """The training states on disk, made at the first call, which takes half an hour."""
+def train_store(shards: int, report: Callable[[str, float], None] | None = None) -> ActivationStore:
+    """The training states of so many shards, of 65 024 tokens each, on disk: those that are there are not computed again."""
+    folder = data_folder() / f"smollm2-block{BLOCK}"
+    try:
+        return (
+            ActivationStore(folder, shards)
+            if _shards_in(folder) >= shards
+            else _collected(folder, shards, report)
+        )
+    except FileNotFoundError:
+        return _collected(folder, shards, report)
+
+
+def _shards_in(folder: Path) -> int:
+    return len(ActivationStore(folder).shard_rows)
+
+
+def _collected(folder: Path, shards: int, report: Callable[[str, float], None] | None) -> ActivationStore:
     return collect_activations(
         language_model(),
         f"model.layers.{BLOCK}",
-        list(_sequences()[0].split(BATCH)),
-        data_folder() / f"smollm2-block{BLOCK}",
+        list(_sequences()[0][: shards * SHARD * BATCH].split(BATCH)),
+        folder,
         skip_positions=1,
         largest_norm=LARGEST_NORM,
-        batches_per_shard=32,
+        batches_per_shard=SHARD,
         dtype="float16",
         about={"model": "SmolLM2-135M-Instruct Q4_1", "text": "State of the Union", "length": LENGTH},
         report=report,
@@ -130,19 +149,62 @@ def train_store(report: Callable[[str, float], None] | None = None) -> Activatio
 
 @functools.cache
 def test_states() -> tuple[Tensor, Tensor]:
-    """The test sequences and the states (sequences, LENGTH, d) after the block, every position."""
-    tokens, states = _sequences()[1], []
-    handle = (
-        language_model()
-        .model.layers[BLOCK]
-        .register_forward_hook(
-            lambda _m, _i, output: states.append(output[0] if isinstance(output, tuple) else output)
+    """The test sequences and the states (sequences, LENGTH, d) after the block, at every position; kept on disk."""
+    path = data_folder() / f"smollm2-block{BLOCK}-test.npz"
+    if not path.is_file():
+        tokens, states = _sequences()[1], list[Tensor]()
+        handle = (
+            language_model()
+            .model.layers[BLOCK]
+            .register_forward_hook(
+                lambda _m, _i, output: states.append(output[0] if isinstance(output, tuple) else output)
+            )
         )
-    )
-    try:
-        with torch.inference_mode():
-            for batch in tokens.split(BATCH):
-                language_model().model(batch, use_cache=False)
-    finally:
-        handle.remove()
-    return tokens, torch.cat(states).clone()
+        try:
+            with torch.inference_mode():
+                for batch in tokens.split(BATCH):
+                    language_model().model(batch, use_cache=False)
+        finally:
+            handle.remove()
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, tokens=tokens.numpy(), states=torch.cat(states).numpy())
+    with np.load(path, allow_pickle=False) as arrays:
+        return torch.from_numpy(arrays["tokens"]), torch.from_numpy(arrays["states"])
+
+
+@functools.cache
+def _later_blocks() -> Any:
+    """The model after the block: what comes before is cached, and not computed again."""
+    model = language_model()
+    model.model.layers = model.model.layers[BLOCK + 1 :]
+    return model
+
+
+@torch.inference_mode()
+def predictions(states: Tensor) -> Tensor:
+    """Log-probabilities of the next tokens, (sequences, LENGTH − 1, vocabulary), from states after the block."""
+    logits = _later_blocks()(inputs_embeds=states, use_cache=False).logits[:, :-1]
+    return torch.log_softmax(logits.float(), -1)
+
+
+def judged(replace: Callable[[Tensor], Tensor], limit: float) -> tuple[float, float]:
+    """Cross entropy of the text, and the divergence from the clean predictions, with replaced states.
+
+    First positions and attention sinks, states of a norm above ``limit``, stay as they are.
+    """
+    tokens, states = (part[:JUDGED_SEQUENCES] for part in test_states())
+    loss, apart, count = 0.0, 0.0, 0
+    for ids, clean_states, clean in zip(tokens.split(4), states.split(4), _clean(), strict=True):
+        kept = clean_states.norm(dim=-1, keepdim=True) > limit
+        kept[:, 0] = True
+        new = replace(clean_states.flatten(0, 1)).view_as(clean_states)
+        found = predictions(torch.where(kept, clean_states, new))
+        loss -= found.gather(-1, ids[:, 1:, None]).sum().item()
+        apart += (clean.exp() * (clean - found)).sum().item()
+        count += ids[:, 1:].numel()
+    return loss / count, apart / count
+
+
+@functools.cache
+def _clean() -> tuple[Tensor, ...]:
+    return tuple(predictions(part) for part in test_states()[1][:JUDGED_SEQUENCES].split(4))

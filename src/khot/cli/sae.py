@@ -181,7 +181,8 @@ def _store(
     else:
         from khot.apps.sae.texts import load_language_model, token_batches
 
-        assert model is not None and text is not None
+        assert model is not None
+        assert text is not None
         network, tokenizer = load_language_model(model)
         batches = token_batches(tokenizer, text.read_text(encoding="utf-8", errors="replace"), tokens, length)
         about = {"model": model, "text": str(text), "tokens": tokens, "length": length}

@@ -17,7 +17,7 @@ from khot.apps.sae._selecting import Weights
 from khot.estimators import straight_through
 from khot.relaxations import topk_entries
 
-__all__ = ["auxk_loss"]
+__all__ = ["auxk_loss", "widened"]
 
 
 def auxk_loss(
@@ -44,4 +44,9 @@ def auxk_loss(
         kept = topk_entries(scores.detach(), k_aux, hard=True).indices
         pre = torch.zeros_like(pre).scatter(-1, kept, pre.gather(-1, kept))
     guess = straight_through(pre, pre.relu()) @ decoder[which]
-    return min(count / k_aux, 1.0) * (guess - residual).float().square().sum()
+    return min(count / k_aux, 1.0) * widened(guess - residual).square().sum()
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The tensor in a type in which many squares can be added."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from khot.apps.sae._auxiliary import auxk_loss
+from khot.apps.sae._auxiliary import auxk_loss, widened
 from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._options import Options
 from khot.apps.sae._selecting import Selected, Weights, select_latents
@@ -32,7 +32,7 @@ class Computes(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, ...]]:
         """The outputs (B, d_out), the latents, and the numbers of :class:`Reconstruction` from ``fvu`` on."""
         found = self._select(x)
-        wide = y.float()
+        wide = widened(y)
         if variance is None:
             spread = (wide - wide.mean(0)).square().sum() if len(y) else wide.sum()
             # One token, or equal ones, have no variance: the numbers stay finite.
@@ -42,16 +42,16 @@ class Computes(nn.Module):
         if self.options.multi_topk:
             more = self._select(x, 4)
             error = self._decoded(more, x) - y
-            multi = error.float().square().sum() / variance
+            multi = widened(error).square().sum() / variance
         ends = self.options.prefixes
         partial: list[Tensor] = []
         for end in ends[:-1]:
             inside = found.values * (found.layout.indices < end)
             partial.append(
-                (self._decoded(found._replace(values=inside), x) - y).float().square().sum() / variance
+                widened(self._decoded(found._replace(values=inside), x) - y).square().sum() / variance
             )
         out = self._decoded(found, x)
-        error = (out - y).float().square().sum() / variance
+        error = widened(out - y).square().sum() / variance
         aux = zero
         if dead is not None:
             aux = (
@@ -111,7 +111,7 @@ class Computes(nn.Module):
         moved = torch.lerp(smallest, self.threshold, _MEMORY)
         self.threshold.copy_(torch.where(self.threshold < 0, smallest, moved))
 
-    def _rows(self, x: Tensor) -> tuple[Tensor, torch.Size]:
+    def rows_of(self, x: Tensor) -> tuple[Tensor, torch.Size]:
         """Inputs as (B, d_in) in the parameters' dtype, and their shape without the last dimension."""
         if not x.is_floating_point() or x.shape[-1:] != (self.options.d_in,):
             raise ValueError(

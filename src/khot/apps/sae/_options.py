@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -58,7 +59,7 @@ class Options:
                 "SparseAutoencoder: scale_by_decoder_norm must be False for jumprelu: its thresholds are of each latent"
             )
         ends = self.prefixes
-        rising = all(a < b for a, b in zip(ends, ends[1:], strict=False))
+        rising = all(a < b for a, b in itertools.pairwise(ends))
         self._require(
             "prefixes",
             f"rising integers in 1 … {self.num_latents}, the last {self.num_latents}",

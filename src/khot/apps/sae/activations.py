@@ -264,7 +264,8 @@ def _write_shard(
             document["norm_limit"] = largest_norm * norms[wanted].median().item()
         wanted &= norms <= document["norm_limit"]
     rows = wanted.nonzero().flatten()
-    kept = vectors[rows].numpy().astype(dtype)
+    with np.errstate(over="ignore"):  # said below, in words
+        kept = vectors[rows].numpy().astype(dtype)
     if not np.isfinite(kept).all():
         raise ValueError(
             f"collect_activations: activations do not fit in {dtype}, the largest norm is {norms.max():.3g}"

@@ -30,7 +30,6 @@ with skip); sigmoid top-k: Wijk, Vinuesa & Azizpour (2025).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from khot.apps.sae._computing import Computes, padded
+from khot.apps.sae._conversions import as_jumprelu, fold_standardisation
 from khot.apps.sae._decoder_norms import project_gradient, unit_rows
 from khot.apps.sae._options import Activation, Options
 from khot.apps.sae.files import FileFormat, read_folder, write_folder
 from khot.apps.sae.result import Latents, Reconstruction
-from khot.apps.sae.thresholds import threshold_for
+from khot.apps.sae.thresholds import first_threshold, threshold_for
 
 __all__ = ["SparseAutoencoder"]
 
@@ -135,7 +135,7 @@ class SparseAutoencoder(Computes):
         self.W_dec = nn.Parameter(torch.empty(num_latents, d_out, **kind))
         self.b_dec = nn.Parameter(torch.empty(d_out, **kind))
         self.W_skip = nn.Parameter(torch.empty(d_out, d_in, **kind)) if skip else None
-        self.register_buffer("threshold", _first_threshold(options, threshold, device))
+        self.register_buffer("threshold", first_threshold(options, threshold, device))
         self.progress = 0.0
         self.reset_parameters(tied=tied)
 
@@ -181,11 +181,11 @@ class SparseAutoencoder(Computes):
             x: inputs.
             dense: a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
         """
-        rows, shape = self._rows(x)
+        rows, shape = self.rows_of(x)
         found = self._select(rows)
         if not dense:
             acts, indices = padded(found, len(rows))
-            return Latents(acts.view(*shape, -1), indices.view(*shape, acts.shape[-1]))
+            return Latents(*(part.view(*shape, acts.shape[-1]) for part in (acts, indices)))
         layout = found.layout
         whole = found.scores.new_zeros(len(rows), self.num_latents)
         return whole.index_put((layout.rows, layout.indices), found.scores).view(*shape, self.num_latents)
@@ -238,7 +238,7 @@ class SparseAutoencoder(Computes):
             :class:`Reconstruction`; its :meth:`~Reconstruction.loss` is what to minimise.
         """
         name = "SparseAutoencoder"
-        rows, shape = self._rows(x)
+        rows, shape = self.rows_of(x)
         if y is None and self.options.d_out != self.options.d_in:
             raise ValueError(f"{name}: a transcoder from {self.options.d_in} to {self.options.d_out} needs y")
         target = rows if y is None else self._target(y, shape)
@@ -260,8 +260,9 @@ class SparseAutoencoder(Computes):
             out = self.b_dec.expand(len(rows), -1).index_put((real.nonzero().squeeze(-1),), some)
             latents = tuple(t.new_zeros(len(rows), t.shape[-1]).masked_scatter(real[:, None], t) for t in few)
         acts, indices = latents
+        many = (*shape, acts.shape[-1])
         return Reconstruction(
-            out.view(*shape, -1), acts.view(*shape, -1), indices.view(*shape, acts.shape[-1]), *numbers
+            out.view(*shape, self.options.d_out), acts.view(many), indices.view(many), *numbers
         )
 
     @torch.no_grad()
@@ -291,7 +292,7 @@ class SparseAutoencoder(Computes):
                 f"SparseAutoencoder: fit_threshold is for batch_topk, this is {self.options.activation}; "
                 "as_jumprelu(x) gives any of them a threshold"
             )
-        found = threshold_for(self, self._rows(x)[0], self.options.k if l0 is None else l0)
+        found = threshold_for(self, x, self.options.k if l0 is None else l0)
         assert self.threshold is not None
         self.threshold.fill_(found)
         return found
@@ -308,60 +309,12 @@ class SparseAutoencoder(Computes):
         Returns:
             A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its weights.
         """
-        options = self.options
-        if x is not None:
-            level = torch.tensor(threshold_for(self, self._rows(x)[0], options.k if l0 is None else l0))
-        elif self.threshold is not None and bool((self.threshold >= 0).all()):
-            level = self.threshold
-        else:
-            raise ValueError(
-                f"SparseAutoencoder: as_jumprelu needs x, {options.activation} has no threshold yet"
-            )
-        made = SparseAutoencoder(
-            options.d_in,
-            options.num_latents,
-            options.k,
-            "jumprelu",
-            transcoder=options.transcoder,
-            d_out=options.d_out,
-            skip=options.skip,
-            subtract_b_dec=options.subtract_b_dec,
-            normalize_decoder=options.normalize_decoder,
-            threshold=level,
-            device=self.W_enc.device,
-            dtype=self.W_enc.dtype,
-        )
-        norms = self.norms()
-        for name, tensor in self.named_parameters():
-            made.get_parameter(name).copy_(tensor)
-        if norms is not None:
-            made.W_enc.mul_(norms[:, None])
-            made.b_enc.mul_(norms)
-            made.W_dec.div_(norms[:, None])
-        return made.eval()
+        return as_jumprelu(self, x, l0)
 
     @torch.no_grad()
     def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
         """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are divided by scale."""
-        if self.options.transcoder:
-            raise ValueError(
-                "SparseAutoencoder: fold_standardisation_ is not for a transcoder, whose inputs and outputs differ"
-            )
-        if mean.shape != (self.options.d_in,) or not 0 < scale < float("inf"):
-            raise ValueError(
-                f"SparseAutoencoder: mean must have the shape ({self.options.d_in},) and scale be > 0, "
-                f"got {tuple(mean.shape)} and {scale}"
-            )
-        self.b_enc.div_(scale)
-        self.b_dec.div_(scale).add_(mean)
-        if not self.options.subtract_b_dec:
-            self.b_enc.sub_(self.W_enc @ mean.to(self.W_enc.dtype))
-        if self.W_skip is not None:
-            self.b_dec.sub_(self.W_skip @ mean.to(self.W_skip.dtype))
-        if self.threshold is not None and bool((self.threshold >= 0).all()):
-            self.threshold.div_(scale)
-        first, last = self.options.temperature
-        self.options = dataclasses.replace(self.options, temperature=(first / scale, last / scale))
+        fold_standardisation(self, mean, scale)
 
     def save(
         self, folder: str | Path, format: FileFormat = "saelens", *, about: Mapping[str, Any] | None = None
@@ -401,25 +354,3 @@ class SparseAutoencoder(Computes):
             if getattr(options, name)
         ]
         return ", ".join(shown + ([f"prefixes={options.prefixes}"] if options.prefixes else []))
-
-
-def _first_threshold(
-    options: Options, threshold: float | Tensor | None, device: torch.device | str | None
-) -> Tensor | None:
-    """The buffer of the threshold: none, one number (−1: not known), or one for each latent."""
-    name, activation = "SparseAutoencoder", options.activation
-    if activation not in ("batch_topk", "jumprelu"):
-        if threshold is not None:
-            raise ValueError(f"{name}: {activation} has no threshold, got {threshold!r}")
-        return None
-    if threshold is None:
-        if activation == "jumprelu":
-            raise ValueError(f"{name}: jumprelu needs a threshold, a number or one for each latent")
-        return torch.tensor(-1.0, device=device)
-    given = torch.as_tensor(threshold, dtype=torch.float32, device=device).detach().clone()
-    wanted = (options.num_latents,) if activation == "jumprelu" else ()
-    if (given.dim() and given.shape != wanted) or not bool((given >= 0).all() and given.isfinite().all()):
-        raise ValueError(
-            f"{name}: threshold must be finite and ≥ 0, a number or of shape {wanted}, got {threshold!r}"
-        )
-    return given.expand(wanted).clone() if activation == "jumprelu" else given

@@ -30,15 +30,12 @@ def load_language_model(source: str) -> tuple[nn.Module, Any]:
             "khot sae: a model of transformers needs transformers: pip install transformers"
         ) from error
     path = Path(source)
-    if path.suffix == ".gguf":
-        place, options = str(path.parent), {"gguf_file": path.name}
-    else:
-        place, options = source, {}
+    place, options = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (source, {})
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
-    except ValueError:  # no causal model: an encoder
-        model = transformers.AutoModel.from_pretrained(place, dtype=torch.float32, **options)
+    made = transformers.AutoConfig.from_pretrained(place, **options).architectures or ["…ForCausalLM"]
+    is_causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in made)
+    kind = transformers.AutoModelForCausalLM if is_causal else transformers.AutoModel
+    model = kind.from_pretrained(place, dtype=torch.float32, **options)
     return model.eval(), tokenizer
 
 

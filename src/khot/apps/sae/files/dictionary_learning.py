@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,9 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     if kind not in _CLASSES:
         raise ValueError(f"{NAME}: {path} has dict_class {kind!r}; khot reads {', '.join(_CLASSES)}")
     try:
-        tensors = cast("dict[str, Tensor]", torch.load(weights, map_location="cpu", weights_only=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old or foreign pickles, which are refused or read as well
+            tensors = cast("dict[str, Tensor]", torch.load(weights, map_location="cpu", weights_only=True))
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise ValueError(
             f"{NAME}: {weights} does not hold tensors alone ({str(error).splitlines()[0]})"

@@ -24,7 +24,7 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
     if not path.is_file():
         raise FileNotFoundError(f"{NAME}: there is no {path}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{NAME}: {path} is not a whole npz file of arrays ({error})") from error

@@ -91,7 +91,6 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{NAME}: {path} has dtype {config['dtype']!r}, which torch does not know")
     tensors, about = read_tensors(weights)
-    check_same(config, about.get("khot_config"), path)
     if "W_enc" not in tensors:
         raise ValueError(f"{NAME}: {weights} lacks W_enc")
     tensors["W_enc"] = tensors["W_enc"].T
@@ -120,4 +119,5 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         settings["threshold"] = level if level.min() >= 0 or architecture not in _TRAINING else None
     if architecture == "matryoshka_batchtopk":
         settings["prefixes"] = tuple(config.get("matryoshka_widths") or ())
+    check_same(config, about.get("khot_config"), path)
     return filled(make(whole_number(config, "d_in", path), latents, k, **settings), tensors, weights)

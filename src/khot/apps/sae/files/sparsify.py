@@ -76,6 +76,7 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     d_in = whole_number(config, "d_in", path)
     latents = int(config.get("num_latents") or 0) or d_in * whole_number(config, "expansion_factor", path)
     tensors, about = read_tensors(weights)
+    k = whole_number(config, "k", path)
     check_same(config, about.get("khot_config"), path)
     unknown = [name for name in tensors if name not in _NAMES]
     if unknown or "encoder.weight" not in tensors:
@@ -85,7 +86,7 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     autoencoder = make(
         d_in,
         latents,
-        whole_number(config, "k", path),
+        k,
         transcoder=bool(config.get("transcode", False)),
         skip=bool(config.get("skip_connection", False)),
         multi_topk=bool(config.get("multi_topk", False)),

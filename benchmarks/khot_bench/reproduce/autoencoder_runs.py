@@ -1,0 +1,134 @@
+"""One run of the experiment on autoencoders: train on cached states, judge on text that was not seen."""
+
+# pyright: basic
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from khot.apps.sae import ActivationStore, SparseAutoencoder, TrainSettings, core_metrics, train
+from khot_bench.reproduce import language_states, sentence_states
+from khot_bench.reproduce.ledger import Numbers, Settings
+
+__all__ = ["BATCH", "LATENTS", "POINTS", "SEEN", "VARIANTS", "judge_principal_components", "train_variant"]
+
+BATCH = 512
+LATENTS = {"smollm2": 4608, "minilm": 1536}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "TopK + AuxK": {"activation": "topk"},
+    "BatchTopK + AuxK": {"activation": "batch_topk"},
+    "sigmoid top-k, annealed": {"activation": "sigmoid_topk", "auxk": 0.0},
+    "TopK, k annealed from 4 k": {"activation": "topk", "auxk": 0.0, "k_start": 4.0},
+}
+POINTS = 40  # of a curve
+SEEN = 20_000  # training tokens on which a latent must be active once to be alive
+
+Replace = Callable[[Tensor], Tensor]
+
+
+def train_variant(settings: Settings, keep: Path | None = None) -> Numbers:
+    """Train and judge one variant, as it is evaluated and with one threshold (JumpReLU) at the same L0."""
+    store = _store(settings)
+    how = TrainSettings(
+        num_latents=LATENTS[settings["data"]],
+        k=settings["k"],
+        steps=settings["steps"],
+        batch_size=BATCH,
+        dead_after=50_000,
+        seed=settings["seed"],
+        checkpoint_steps=0,
+        **VARIANTS[settings["variant"]],
+    )
+    autoencoder, history = train(store, how)
+    if keep is not None:
+        autoencoder.save(keep)
+    sample = store.read(range(0, len(store), max(len(store) // 20_000, 1)))
+    as_threshold = autoencoder.as_jumprelu(sample)
+    numbers: Numbers = {"seconds": history["seconds"], "step ms": 1e3 * history["seconds"] / how.steps}
+    for form, judged in (("", autoencoder), (" JumpReLU", as_threshold)):
+        numbers |= {f"{name}{form}": value for name, value in _judged(settings, judged).items()}
+    seen = range(min(SEEN, len(store)))
+    alive = core_metrics(autoencoder, [store.read(seen[i : i + 4096]) for i in range(0, len(seen), 4096)])
+    numbers["dead %"] = 100 * (1 - alive["frac_alive"])
+    for place in range(POINTS):
+        at = round((place + 1) / POINTS * len(history["step"])) - 1
+        numbers |= {f"{name} at {place}": history[name][at] for name in ("step", "fvu", "dead")}
+    return numbers
+
+
+def judge_principal_components(settings: Settings) -> Numbers:
+    """The floor: the k first principal components of the training states."""
+    store = _store(settings)
+    sample = store.read(range(0, len(store), max(len(store) // 20_000, 1)))
+    mean = sample.mean(0)
+    directions = torch.linalg.eigh((sample - mean).T @ (sample - mean)).eigenvectors[:, -settings["k"] :]
+    test = _test(settings)
+
+    def project(x: Tensor) -> Tensor:
+        return (x - mean) @ directions @ directions.T + mean
+
+    error = (project(test) - test).square().sum() / (test - test.mean(0)).square().sum()
+    return {"fvu": error.item(), "l0": float(settings["k"]), **_language(settings, project)}
+
+
+def _judged(settings: Settings, autoencoder: SparseAutoencoder) -> Numbers:
+    found = core_metrics(autoencoder, _test(settings).split(1024))
+    with torch.no_grad():
+        language = _language(settings, lambda x: autoencoder(x).sae_out)
+    return {**found, "fvu": 1 - found["explained_variance"], **language}
+
+
+def _language(settings: Settings, replace: Replace) -> Numbers:
+    """What the language model keeps; nothing for MiniLM, which predicts no text."""
+    if settings["data"] != "smollm2":
+        return {}
+    clean, ablated = _bounds()
+    limit = _limit()
+    loss, apart = language_states.judged(replace, limit)
+    return {
+        "ce_loss_with_sae": loss,
+        "ce_loss_without_sae": clean,
+        "ce_loss_with_ablation": ablated[0],
+        "ce_loss_score": (ablated[0] - loss) / (ablated[0] - clean),
+        "kl_div_with_sae": apart,
+        "kl_div_with_ablation": ablated[1],
+        "kl_div_score": (ablated[1] - apart) / ablated[1],
+    }
+
+
+@functools.cache
+def _bounds() -> tuple[float, tuple[float, float]]:
+    """The cross entropy of the clean model, and that and the divergence of the mean-ablated one."""
+    states = language_states.test_states()[1]
+    mean = states[:, 1:].flatten(0, 1)
+    mean = mean[mean.norm(dim=-1) <= _limit()].mean(0)
+    clean = language_states.judged(lambda x: x, _limit())[0]
+    return clean, language_states.judged(lambda x: mean.expand_as(x), _limit())
+
+
+def _limit() -> float:
+    limit = language_states.train_store(1).norm_limit
+    assert limit is not None
+    return limit
+
+
+@functools.cache
+def _minilm() -> tuple[ActivationStore, Tensor]:
+    return sentence_states.states(Path(tempfile.gettempdir()))
+
+
+def _store(settings: Settings) -> ActivationStore:
+    return language_states.train_store(settings["shards"]) if settings["data"] == "smollm2" else _minilm()[0]
+
+
+def _test(settings: Settings) -> Tensor:
+    if settings["data"] != "smollm2":
+        return _minilm()[1]
+    states = language_states.test_states()[1][:, 1:].flatten(0, 1)
+    return states[states.norm(dim=-1) <= _limit()]
