@@ -25,6 +25,10 @@ python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
 
+python=.venv-sae/bin/python
+group 'tools for autoencoders' sae 'no .venv-sae: tools/set_up_sae.sh' \
+    "$python" -c 'import pytest, sae_lens, sparsify'
+
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2
     exit 1

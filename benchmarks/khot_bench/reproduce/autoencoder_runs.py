@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 
 from khot.apps.sae import ActivationStore, SparseAutoencoder, TrainSettings, core_metrics, train
+from khot.vision.data import data_folder
+from khot.whole_files import write_json
 from khot_bench.reproduce import language_states, sentence_states
 from khot_bench.reproduce.ledger import Numbers, Settings
 
@@ -104,12 +107,15 @@ def _language(settings: Settings, replace: Replace) -> Numbers:
 
 @functools.cache
 def _bounds() -> tuple[float, tuple[float, float]]:
-    """The cross entropy of the clean model, and that and the divergence of the mean-ablated one."""
-    states = language_states.test_states()[1]
-    mean = states[:, 1:].flatten(0, 1)
-    mean = mean[mean.norm(dim=-1) <= _limit()].mean(0)
-    clean = language_states.judged(lambda x: x, _limit())[0]
-    return clean, language_states.judged(lambda x: mean.expand_as(x), _limit())
+    """The cross entropy of the clean model, and that and the divergence of the mean-ablated one; kept on disk."""
+    path = data_folder() / f"smollm2-block{language_states.BLOCK}-bounds.json"
+    if not path.is_file():
+        states = language_states.test_states()[1][:, 1:].flatten(0, 1)
+        mean = states[states.norm(dim=-1) <= _limit()].mean(0)
+        clean = language_states.judged(lambda x: x, _limit())[0]
+        write_json([clean, *language_states.judged(lambda x: mean.expand_as(x), _limit())], path)
+    clean, ablated, apart = json.loads(path.read_text(encoding="utf-8"))
+    return clean, (ablated, apart)
 
 
 def _limit() -> float:

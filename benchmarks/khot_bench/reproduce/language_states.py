@@ -207,4 +207,12 @@ def judged(replace: Callable[[Tensor], Tensor], limit: float) -> tuple[float, fl
 
 @functools.cache
 def _clean() -> tuple[Tensor, ...]:
-    return tuple(predictions(part) for part in test_states()[1][:JUDGED_SEQUENCES].split(4))
+    """The predictions of the clean model, kept on disk: a stopped experiment does not compute them again."""
+    path = data_folder() / f"smollm2-block{BLOCK}-clean.npy"
+    if not path.is_file():
+        states = test_states()[1][:JUDGED_SEQUENCES]
+        found = torch.cat([predictions(part) for part in states.split(4)])
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.save(file, found.numpy(), allow_pickle=False)
+    kept = torch.from_numpy(np.load(path, allow_pickle=False))
+    return tuple(kept.split(4))
