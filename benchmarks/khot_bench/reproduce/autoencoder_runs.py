@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ SEEN = 20_000  # training tokens on which a latent must be active once to be ali
 Replace = Callable[[Tensor], Tensor]
 
 
-def train_variant(settings: Settings, keep: Path | None = None) -> Numbers:
+def train_variant(settings: Settings) -> Numbers:
     """Train and judge one variant, as it is evaluated and with one threshold (JumpReLU) at the same L0."""
     store = _store(settings)
     how = TrainSettings(
@@ -45,12 +46,11 @@ def train_variant(settings: Settings, keep: Path | None = None) -> Numbers:
         batch_size=BATCH,
         dead_after=50_000,
         seed=settings["seed"],
-        checkpoint_steps=0,
+        checkpoint_steps=70,
         **VARIANTS[settings["variant"]],
     )
-    autoencoder, history = train(store, how)
-    if keep is not None:
-        autoencoder.save(keep)
+    place = data_folder() / "sae-runs" / "-".join(str(value) for value in settings.values()).replace(" ", "_")
+    autoencoder, history = train(store, how, place)  # a run that was stopped goes on
     sample = store.read(range(0, len(store), max(len(store) // 20_000, 1)))
     as_threshold = autoencoder.as_jumprelu(sample)
     numbers: Numbers = {"seconds": history["seconds"], "step ms": 1e3 * history["seconds"] / how.steps}
@@ -62,6 +62,7 @@ def train_variant(settings: Settings, keep: Path | None = None) -> Numbers:
     for place in range(POINTS):
         at = round((place + 1) / POINTS * len(history["step"])) - 1
         numbers |= {f"{name} at {place}": history[name][at] for name in ("step", "fvu", "dead")}
+    shutil.rmtree(place)
     return numbers
 
 
