@@ -51,8 +51,11 @@ def train_variant(settings: Settings) -> Numbers:
     )
     place = data_folder() / "sae-runs" / "-".join(str(value) for value in settings.values()).replace(" ", "_")
     autoencoder, history = train(store, how, place)  # a run that was stopped goes on
-    sample = store.read(range(0, len(store), max(len(store) // 20_000, 1)))
-    as_threshold = autoencoder.as_jumprelu(sample)
+    # On training tokens fewer latents would pass a threshold than on text that was not seen.
+    _, validation = _held_out(settings)
+    if autoencoder.options.activation == "batch_topk":
+        autoencoder.fit_threshold(validation)
+    as_threshold = autoencoder.as_jumprelu(validation)
     numbers: Numbers = {"seconds": history["seconds"], "step ms": 1e3 * history["seconds"] / how.steps}
     for form, judged in (("", autoencoder), (" JumpReLU", as_threshold)):
         numbers |= {f"{name}{form}": value for name, value in _judged(settings, judged).items()}
@@ -72,7 +75,7 @@ def judge_principal_components(settings: Settings) -> Numbers:
     sample = store.read(range(0, len(store), max(len(store) // 20_000, 1)))
     mean = sample.mean(0)
     directions = torch.linalg.eigh((sample - mean).T @ (sample - mean)).eigenvectors[:, -settings["k"] :]
-    test = _test(settings)
+    test, _ = _held_out(settings)
 
     def project(x: Tensor) -> Tensor:
         return (x - mean) @ directions @ directions.T + mean
@@ -82,7 +85,7 @@ def judge_principal_components(settings: Settings) -> Numbers:
 
 
 def _judged(settings: Settings, autoencoder: SparseAutoencoder) -> Numbers:
-    found = core_metrics(autoencoder, _test(settings).split(1024))
+    found = core_metrics(autoencoder, _held_out(settings)[0].split(1024))
     with torch.no_grad():
         language = _language(settings, lambda x: autoencoder(x).sae_out)
     return {**found, "fvu": 1 - found["explained_variance"], **language}
@@ -134,8 +137,14 @@ def _store(settings: Settings) -> ActivationStore:
     return language_states.train_store(settings["shards"]) if settings["data"] == "smollm2" else _minilm()[0]
 
 
-def _test(settings: Settings) -> Tensor:
+def _held_out(settings: Settings) -> tuple[Tensor, Tensor]:
+    """States of text that was not seen: those that are judged, and those on which thresholds are chosen."""
     if settings["data"] != "smollm2":
-        return _minilm()[1]
-    states = language_states.test_states()[1][:, 1:].flatten(0, 1)
-    return states[states.norm(dim=-1) <= _limit()]
+        states = _minilm()[1]
+        return states[: len(states) // 2], states[len(states) // 2 :]
+    parts = []
+    judged = language_states.JUDGED_SEQUENCES
+    for part in (slice(0, judged), slice(judged, None)):
+        states = language_states.test_states()[1][part, 1:].flatten(0, 1)
+        parts.append(states[states.norm(dim=-1) <= _limit()])
+    return parts[0], parts[1]

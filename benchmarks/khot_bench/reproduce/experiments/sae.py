@@ -103,7 +103,7 @@ def _quality(ledger: Ledger, k: int) -> Grid:
             + ", ".join(f"{name} {count}" for name, count in seeds.items() if count)
             + ". With several seeds the mean ± its standard error; a difference between single seeds may be chance.",
             "TopK and sigmoid top-k are evaluated with k latents a token, BatchTopK with its threshold. JumpReLU: the same "
-            "weights with one threshold for all latents, chosen on training tokens so that L0 is k.",
+            "weights with one threshold for all latents. Thresholds are chosen for L0 = k on other text that was not seen.",
             f"Dead: not active on {SEEN} training tokens." + _clean_note(ledger),
         ),
         origin=ledger.origin,
