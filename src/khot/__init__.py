@@ -43,6 +43,7 @@ Modules and packages
     khot.metrics            how good a soft selection is, against the exact one, and how good a ranking
     khot.schedules          temperatures that fall while training
     khot.apps.moe           mixtures of experts: routers that learn, and for models of transformers
+    khot.apps.sae           sparse autoencoders: training, and files that other tools open
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``

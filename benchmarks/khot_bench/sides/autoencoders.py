@@ -1,7 +1,8 @@
 """Sides that train a sparse autoencoder of a given number of latents, forward alone or a whole step.
 
-Forward is encoding, selecting and decoding. Forward+backward is a whole training step on its own parameters: these, the loss,
-its gradients in all parameters, and Adam (with a learning rate of 0, so that every call computes the same).
+Forward is encoding, selecting and decoding. Forward+backward is a whole training step on its own
+parameters: these, the loss, its gradients in all parameters, and Adam (with a learning rate of 0, so that
+every call computes the same).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Applications: top-k in the interface that the users of another field know.
 
-``khot.apps.moe``: mixtures of experts, routers that learn; ``khot.apps.sae``: sparse autoencoders. Each is loaded when it is first touched.
+``khot.apps.moe``: mixtures of experts, routers that learn; ``khot.apps.sae``: sparse autoencoders. Each is
+loaded when it is first touched.
 """
 
 from __future__ import annotations

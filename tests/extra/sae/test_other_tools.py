@@ -1,4 +1,5 @@
-"""Folders that khot writes are opened by SAELens, sparsify and dictionary_learning's layout, and theirs by khot.
+"""Folders that khot writes are opened by SAELens, sparsify and dictionary_learning's layout, and theirs by
+khot.
 
 Runs in .venv-sae (tools/set_up_sae.sh), where the real packages are.
 """

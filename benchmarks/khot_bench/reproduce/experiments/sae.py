@@ -1,9 +1,11 @@
-"""Sparse autoencoders of a real language model: which way of selecting k latents keeps most of what it predicts.
+"""Sparse autoencoders of a real language model: which way of selecting k latents keeps most of what it
+predicts.
 
-SmolLM2-135M after block 9 (d = 576, first positions and attention sinks left out) on State-of-the-Union addresses, 4608 latents, equal
-steps and equal L0, judged on addresses that were not seen: FVU, how much of the cross entropy is recovered, dead latents. Each
-variant is judged as it is evaluated and, its weights unchanged, with one threshold for all latents (JumpReLU). Quick: MiniLM on the
-King James Bible, without a language model's loss.
+SmolLM2-135M after block 9 (d = 576, first positions and attention sinks left out) on State-of-the-Union
+addresses, 4608 latents, equal steps and equal L0, judged on addresses that were not seen: FVU, how much of
+the cross entropy is recovered, dead latents. Each variant is judged as it is evaluated and, its weights
+unchanged, with one threshold for all latents (JumpReLU). Quick: MiniLM on the King James Bible, without a
+language model's loss.
 """
 
 # pyright: basic
@@ -101,9 +103,12 @@ def _quality(ledger: Ledger, k: int) -> Grid:
         notes=(
             f"{done[0]['steps']} steps of {BATCH} tokens; seeds: "
             + ", ".join(f"{name} {count}" for name, count in seeds.items() if count)
-            + ". With several seeds the mean ± its standard error; a difference between single seeds may be chance.",
-            "TopK and sigmoid top-k are evaluated with k latents a token, BatchTopK with its threshold. JumpReLU: the same "
-            "weights with one threshold for all latents. Thresholds are chosen for L0 = k on other text that was not seen.",
+            + ". With several seeds the mean ± its standard error; a difference between single seeds "
+            "may be chance.",
+            "TopK and sigmoid top-k are evaluated with k latents a token, BatchTopK with its "
+            "threshold. JumpReLU: the same "
+            "weights with one threshold for all latents. Thresholds are chosen for L0 = k on other "
+            "text that was not seen.",
             f"Dead: not active on {SEEN} training tokens." + _clean_note(ledger),
         ),
         origin=ledger.origin,
@@ -116,7 +121,8 @@ def _clean_note(ledger: Ledger) -> str:
         return ""
     found = clean[0]
     return (
-        f" Cross entropy: clean {found['ce_loss_without_sae']:.3f}, mean-ablated {found['ce_loss_with_ablation']:.3f} nats; "
+        f" Cross entropy: clean {found['ce_loss_without_sae']:.3f}, mean-ablated "
+        f"{found['ce_loss_with_ablation']:.3f} nats; "
         "'CE recovered' is 'ce_loss_score' of SAEBench."
     )
 

@@ -1,9 +1,12 @@
 """Sparse autoencoders: trained on a processor in reasonable time, in files that other tools open.
 
-* :class:`SparseAutoencoder` encodes and decodes; :class:`Reconstruction` and :class:`Latents` are what it gives;
-* :func:`collect_activations` writes the activations of a network to disk, :class:`ActivationStore` reads them,
+* :class:`SparseAutoencoder` encodes and decodes; :class:`Reconstruction` and :class:`Latents` are what it
+  gives;
+* :func:`collect_activations` writes the activations of a network to disk, :class:`ActivationStore` reads
+  them,
   :class:`ShuffledActivations` gives them in batches, :func:`train` trains as :class:`TrainSettings` say;
-* :func:`core_metrics` and :func:`language_model_metrics` measure, :func:`latent_density`, :func:`top_examples` and
+* :func:`core_metrics` and :func:`language_model_metrics` measure, :func:`latent_density`,
+  :func:`top_examples` and
   :func:`write_report` show.
 """
 

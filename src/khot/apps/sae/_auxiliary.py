@@ -1,9 +1,10 @@
 r"""AuxK: latents that no longer fire learn to explain what the others leave unexplained.
 
 The ``k_aux`` largest dead latents of a token reconstruct the residual, which is a constant here:
-:math:`\min(n_\text{dead}/k_\text{aux}, 1)\, \lVert \hat e - e\rVert^2 / \text{variance}`. The dead latents alone are
-encoded again, so that the gradient reaches their encoder. A latent whose pre-activation is negative gets the gradient it
-would have above zero (straight-through): otherwise what is dead on all tokens would stay so.
+:math:`\min(n_\text{dead}/k_\text{aux}, 1)\, \lVert \hat e - e\rVert^2 / \text{variance}`. The dead latents
+alone are encoded again, so that the gradient reaches their encoder. A latent whose pre-activation is
+negative gets the gradient it would have above zero (straight-through): otherwise what is dead on all tokens
+would stay so.
 
 Reference: Gao et al. (2024), Scaling and evaluating sparse autoencoders, arXiv:2406.04093, appendix A.2.
 """

@@ -81,7 +81,8 @@ class Computes(nn.Module):
             assert self.threshold is not None
             if float(self.threshold) < 0:
                 raise RuntimeError(
-                    "SparseAutoencoder: the threshold of batch_topk is not known: train, or call fit_threshold(x)"
+                    "SparseAutoencoder: the threshold of batch_topk is not known: train, or call "
+                    "fit_threshold(x)"
                 )
             weights = weights._replace(threshold=self.threshold)
         ragged = options.activation in ("batch_topk", "jumprelu")
@@ -123,7 +124,8 @@ class Computes(nn.Module):
     def _target(self, y: Tensor, shape: torch.Size) -> Tensor:
         if y.shape != (*shape, self.options.d_out):
             raise ValueError(
-                f"SparseAutoencoder: y must have the shape {(*shape, self.options.d_out)}, got {tuple(y.shape)}"
+                f"SparseAutoencoder: y must have the shape {(*shape, self.options.d_out)}, got "
+                f"{tuple(y.shape)}"
             )
         return y.reshape(-1, self.options.d_out).to(self.W_dec.dtype)
 

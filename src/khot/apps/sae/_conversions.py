@@ -53,7 +53,8 @@ def fold_standardisation(autoencoder: SparseAutoencoder, mean: Tensor, scale: fl
     """See :meth:`khot.apps.sae.SparseAutoencoder.fold_standardisation_`."""
     if autoencoder.options.transcoder:
         raise ValueError(
-            "SparseAutoencoder: fold_standardisation_ is not for a transcoder, whose inputs and outputs differ"
+            "SparseAutoencoder: fold_standardisation_ is not for a transcoder, whose inputs and "
+            "outputs differ"
         )
     if mean.shape != (autoencoder.options.d_in,) or not 0 < scale < float("inf"):
         raise ValueError(

@@ -1,14 +1,15 @@
 r"""What an autoencoder computes from few active latents, with gradients that touch these alone.
 
-Active latents are *entries* (row, latent) in the order of the rows: ``indices`` says which latent, ``starts`` where
-each row begins. Of B tokens with M latents of which k are active there are B·k entries, and
+Active latents are *entries* (row, latent) in the order of the rows: ``indices`` says which latent,
+``starts`` where each row begins. Of B tokens with M latents of which k are active there are B·k entries,
+and
 
 - pre-activations at the entries, :math:`(x_r - c) \cdot E_i + b_i`, and
 - reconstructions, :math:`\sum_{i} a_{ri} D_i`,
 
-have gradients that are sums over entries: of a token's rows for the input, of a latent's tokens for the weights. All
-of them are calls of :func:`torch.nn.functional.embedding_bag`, O(B k d) where the dense form has three products of
-O(B M d). The values are equal to the dense form's up to the order of the sums.
+have gradients that are sums over entries: of a token's rows for the input, of a latent's tokens for the
+weights. All of them are calls of :func:`torch.nn.functional.embedding_bag`, O(B k d) where the dense form
+has three products of O(B M d). The values are equal to the dense form's up to the order of the sums.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ __all__ = ["Layout", "entry_values", "layout_of", "weighted_rows"]
 class Layout(NamedTuple):
     """Entries by rows, and the same entries by latents.
 
-    ``indices`` (E,) of the latents, ``starts`` (B,) of the rows, ``rows`` (E,) of the entries; ``by_latent`` (E,), the
-    entries in the order of their latents, and ``latent_starts`` (M,), where each latent begins in it.
+    ``indices`` (E,) of the latents, ``starts`` (B,) of the rows, ``rows`` (E,) of the entries;
+    ``by_latent`` (E,), the entries in the order of their latents, and ``latent_starts`` (M,), where each
+    latent begins in it.
     """
 
     indices: Tensor
@@ -61,7 +63,8 @@ def entry_values(
 
 
 def weighted_rows(values: Tensor, table: Tensor, layout: Layout) -> Tensor:
-    """For each row the sum (B, d) of its entries' vectors in ``table`` (M, d), times their ``values`` (E,)."""
+    """For each row the sum (B, d) of its entries' vectors in ``table`` (M, d), times their ``values``
+    (E,)."""
     return cast(Tensor, _WeightedRows.apply(values, table, *layout))  # pyright: ignore[reportUnknownMemberType]
 
 

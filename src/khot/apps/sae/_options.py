@@ -48,15 +48,18 @@ class Options:
         self._require("activation", f"one of {', '.join(ACTIVATIONS)}", self.activation in ACTIVATIONS)
         if self.subtract_b_dec and self.transcoder:
             raise ValueError(
-                "SparseAutoencoder: subtract_b_dec must be False for a transcoder, whose b_dec is of its output"
+                "SparseAutoencoder: subtract_b_dec must be False for a transcoder, whose b_dec is of "
+                "its output"
             )
         if self.d_out != self.d_in and not self.transcoder:
             raise ValueError(
-                f"SparseAutoencoder: d_out must be d_in = {self.d_in} unless transcoder=True, got {self.d_out}"
+                f"SparseAutoencoder: d_out must be d_in = {self.d_in} unless transcoder=True, got "
+                f"{self.d_out}"
             )
         if self.scale_by_decoder_norm and self.activation == "jumprelu":
             raise ValueError(
-                "SparseAutoencoder: scale_by_decoder_norm must be False for jumprelu: its thresholds are of each latent"
+                "SparseAutoencoder: scale_by_decoder_norm must be False for jumprelu: its thresholds "
+                "are of each latent"
             )
         ends = self.prefixes
         rising = all(a < b for a, b in itertools.pairwise(ends))

@@ -1,4 +1,5 @@
-"""From inputs to active latents: the only place where all pre-activations of a batch exist, once and without a graph."""
+"""From inputs to active latents: the only place where all pre-activations of a batch exist, once and
+without a graph."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ __all__ = ["Selected", "Weights", "pre_activations", "select_latents"]
 
 
 class Weights(NamedTuple):
-    """The parameters that selection reads: of the encoder, what inputs are centred by, and the decoder's norms."""
+    """The parameters that selection reads: of the encoder, what inputs are centred by, and the decoder's
+    norms."""
 
     weight: Tensor
     bias: Tensor
@@ -26,7 +28,8 @@ class Weights(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Active latents as entries: ``values`` (E,) with a graph, what is decoded; ``scores`` (E,), what is reported.
+    """Active latents as entries: ``values`` (E,) with a graph, what is decoded; ``scores`` (E,), what is
+    reported.
 
     ``per_row`` is how many entries each row has, or 0 where they have different numbers.
     """

@@ -1,14 +1,14 @@
 r"""Activations of a network at a hook point, on disk: what sparse autoencoders are trained on.
 
-:func:`collect_activations` runs a network on batches, takes the output of one of its modules, and writes the vectors
-of all tokens into a folder, some batches to a file (a *shard*), so that memory is bounded by one shard and a
-collection that was stopped goes on. The network is left as soon as the module has answered: what comes after it is
-not computed. First tokens, padding, and the few tokens of very large norm that many language models have (attention
-sinks) can stay out.
+:func:`collect_activations` runs a network on batches, takes the output of one of its modules, and writes
+the vectors of all tokens into a folder, some batches to a file (a *shard*), so that memory is bounded by
+one shard and a collection that was stopped goes on. The network is left as soon as the module has answered:
+what comes after it is not computed. First tokens, padding, and the few tokens of very large norm that many
+language models have (attention sinks) can stay out.
 
 :class:`ActivationStore` is such a folder: ``store.json``, and for each shard ``activations-N.npy`` (rows, d),
-``rows-N.npy`` (the place of each row among the tokens of the shard) and ``tokens-N.npy`` (sequences, length), so that
-every row can be shown in its context. Nothing is ever unpickled.
+``rows-N.npy`` (the place of each row among the tokens of the shard) and ``tokens-N.npy`` (sequences,
+length), so that every row can be shown in its context. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def collect_activations(
     Example:
         >>> import tempfile
         >>> network = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 8))
-        >>> store = collect_activations(network, "0", [torch.arange(9).view(3, 3)], tempfile.mkdtemp(), skip_positions=1)
+        >>> store = collect_activations(network, "0", [torch.arange(9).view(3, 3)], tempfile.mkdtemp(),
+        skip_positions=1)
         >>> len(store), store.context(2)
         (6, ([3, 4, 5], 1))
     """
@@ -161,7 +162,8 @@ def collect_activations(
         raise ValueError(f"{name}: dtype must be 'float16' or 'float32', got {dtype!r}")
     if skip_positions < 0 or batches_per_shard < 1:
         raise ValueError(
-            f"{name}: skip_positions must be ≥ 0 and batches_per_shard ≥ 1, got {skip_positions} and {batches_per_shard}"
+            f"{name}: skip_positions must be ≥ 0 and batches_per_shard ≥ 1, got {skip_positions} and "
+            f"{batches_per_shard}"
         )
     if largest_norm is not None and not largest_norm > 0:
         raise ValueError(f"{name}: largest_norm must be > 0, got {largest_norm}")
@@ -295,7 +297,8 @@ def _started(name: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, 
     for field, value in settings.items():
         if store.about.get(field) != value:
             raise ValueError(
-                f"{name}: {path} is of a collection with {field} = {json.dumps(store.about.get(field))}, asked for "
+                f"{name}: {path} is of a collection with {field} = "
+                f"{json.dumps(store.about.get(field))}, asked for "
                 f"{json.dumps(value)}; choose another folder"
             )
     document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))

@@ -1,31 +1,33 @@
 r"""Sparse autoencoders: a vector as a sum of few of many learned directions.
 
-.. math:: z = \mathrm{act}\big(E (x - b_\text{dec}) + b_\text{enc}\big), \qquad \hat x = D^\top z + b_\text{dec},
+.. math:: z = \mathrm{act}\big(E (x - b_\text{dec}) + b_\text{enc}\big), \qquad \hat x = D^\top z +
+b_\text{dec},
 
 with at most about k of the M latents z active. ``activation`` says which:
 
-=============  =====================================  =========================================================
+=============  =====================================  ====================================================
 activation     in training                            in evaluation
-=============  =====================================  =========================================================
+=============  =====================================  ====================================================
 topk           the k largest of each token            the same
-batch_topk     the k·B largest of a batch of B        those above a threshold, the running mean of the smallest
-                                                      that was active in training
+batch_topk     the k·B largest of a batch of B        those above a threshold, the running mean of the
+                                                      smallest that was active in training
 sigmoid_topk   the candidates of each token, times    the k largest of each token
                their sigmoid top-k weights, which
                ``anneal`` sharpens; at last as topk
 jumprelu       those above a threshold of each        the same
                latent, which is given, not learned
-=============  =====================================  =========================================================
+=============  =====================================  ====================================================
 
-All pre-activations exist once, without a graph: selection is by :func:`khot.topk_entries`, decoding sums the rows of
-active latents, and the gradients of encoder and decoder come from the active entries. They are those of the dense form.
+All pre-activations exist once, without a graph: selection is by :func:`khot.topk_entries`, decoding sums
+the rows of active latents, and the gradients of encoder and decoder come from the active entries. They are
+those of the dense form.
 
 Cost: one product of O(B M d_in); all else is O(B k d).
 
 Reference: Gao et al. (2024), arXiv:2406.04093 (TopK, AuxK, Multi-TopK); Bussmann, Leask & Nanda (2024),
-arXiv:2412.06410 (BatchTopK); Rajamanoharan et al. (2024), arXiv:2407.14435 (JumpReLU); Bussmann et al. (2025),
-arXiv:2503.17547 (Matryoshka); Dunefsky et al. (2024), arXiv:2406.11944, and Paulo et al. (2025), arXiv:2501.18823 (transcoders,
-with skip); sigmoid top-k: Wijk, Vinuesa & Azizpour (2025).
+arXiv:2412.06410 (BatchTopK); Rajamanoharan et al. (2024), arXiv:2407.14435 (JumpReLU); Bussmann et al.
+(2025), arXiv:2503.17547 (Matryoshka); Dunefsky et al. (2024), arXiv:2406.11944, and Paulo et al. (2025),
+arXiv:2501.18823 (transcoders, with skip); sigmoid top-k: Wijk, Vinuesa & Azizpour (2025).
 """
 
 from __future__ import annotations
@@ -62,15 +64,17 @@ class SparseAutoencoder(Computes):
         skip: add a linear map of the input to the output, ``W_skip``, zero at first.
         subtract_b_dec: subtract ``b_dec`` from inputs; unless a transcoder.
         tied: start with the encoder equal to the decoder; else with another draw.
-        normalize_decoder: the decoder's rows start with norm 1; keep them there with :meth:`normalize_decoder_`.
+        normalize_decoder: the decoder's rows start with norm 1; keep them there with
+            :meth:`normalize_decoder_`.
         scale_by_decoder_norm: select by, and give, pre-activations times the decoder's norms.
-        prefixes: of a Matryoshka autoencoder: the latents before each of these numbers reconstruct alone too. The last is
-            ``num_latents``, and may be left out.
+        prefixes: of a Matryoshka autoencoder: the latents before each of these numbers reconstruct alone
+            too. The last is ``num_latents``, and may be left out.
         k_aux: how many dead latents a token may use for AuxK; ``d_out // 2`` if not given.
         multi_topk: have ``multi_topk_fvu``, the error with 4 k latents.
         k_start: training starts with so many times k active latents; :meth:`anneal` brings them down.
         temperature: of ``sigmoid_topk``, at first and at last, in the units of the pre-activations.
-        candidates: of ``sigmoid_topk``: how many latents of a token, the largest, share the weights; 4 k if not given.
+        candidates: of ``sigmoid_topk``: how many latents of a token, the largest, share the weights; 4 k if
+            not given.
         threshold: of ``jumprelu``: a number or one for each latent; of ``batch_topk``, if it is known.
         device: of the parameters.
         dtype: of the parameters; inputs are cast to it.
@@ -165,7 +169,8 @@ class SparseAutoencoder(Computes):
         return self.options.num_latents
 
     def anneal(self, progress: float) -> None:
-        """Say how far training is, from 0 to 1: k and the temperature fall geometrically; at 1 selection is hard.
+        """Say how far training is, from 0 to 1: k and the temperature fall geometrically; at 1 selection is
+        hard.
 
         Args:
             progress: in [0, 1]; part of the ``state_dict``.
@@ -191,19 +196,22 @@ class SparseAutoencoder(Computes):
         return whole.index_put((layout.rows, layout.indices), found.scores).view(*shape, self.num_latents)
 
     def decode(self, acts: Tensor, indices: Tensor | None = None) -> Tensor:
-        """Reconstruct from what :meth:`encode` gave: ``decode(*latents)``, or dense activations; without ``W_skip``."""
+        """Reconstruct from what :meth:`encode` gave: ``decode(*latents)``, or dense activations; without
+        ``W_skip``."""
         name = "SparseAutoencoder.decode"
         norms = self.norms()
         if indices is None:
             if acts.shape[-1:] != (self.num_latents,):
                 raise ValueError(
-                    f"{name}: acts without indices must have the last dimension {self.num_latents}, got {tuple(acts.shape)}"
+                    f"{name}: acts without indices must have the last dimension {self.num_latents}, "
+                    f"got {tuple(acts.shape)}"
                 )
             acts = acts.to(self.W_dec.dtype)
             return (acts if norms is None else acts / norms) @ self.W_dec + self.b_dec
         if acts.shape != indices.shape:
             raise ValueError(
-                f"{name}: acts and indices must have one shape, got {tuple(acts.shape)} and {tuple(indices.shape)}"
+                f"{name}: acts and indices must have one shape, got {tuple(acts.shape)} and "
+                f"{tuple(indices.shape)}"
             )
         shape = (*acts.shape[:-1], self.options.d_out)
         if not acts.shape[-1]:
@@ -246,14 +254,16 @@ class SparseAutoencoder(Computes):
             dead_mask.dtype != torch.bool or dead_mask.shape != (self.num_latents,)
         ):
             raise ValueError(
-                f"{name}: dead_mask must be boolean of shape ({self.num_latents},), got {dead_mask.dtype} {tuple(dead_mask.shape)}"
+                f"{name}: dead_mask must be boolean of shape ({self.num_latents},), got "
+                f"{dead_mask.dtype} {tuple(dead_mask.shape)}"
             )
         if mask is None:
             out, latents, numbers = self._reconstruct(rows, target, dead_mask, total_variance)
         else:
             if mask.dtype != torch.bool or mask.shape != shape:
                 raise ValueError(
-                    f"{name}: mask must be boolean of shape {tuple(shape)}, got {mask.dtype} {tuple(mask.shape)}"
+                    f"{name}: mask must be boolean of shape {tuple(shape)}, got {mask.dtype} "
+                    f"{tuple(mask.shape)}"
                 )
             real = mask.reshape(-1)
             some, few, numbers = self._reconstruct(rows[real], target[real], dead_mask, total_variance)
@@ -302,18 +312,20 @@ class SparseAutoencoder(Computes):
         """The same weights with one threshold for all latents, as JumpReLU, which every tool can read.
 
         Args:
-            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a threshold
-                is known (``batch_topk``, ``jumprelu``).
+            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a
+                threshold is known (``batch_topk``, ``jumprelu``).
             l0: the wanted mean, instead of k.
 
         Returns:
-            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its weights.
+            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its
+            weights.
         """
         return as_jumprelu(self, x, l0)
 
     @torch.no_grad()
     def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
-        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are divided by scale."""
+        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are
+        divided by scale."""
         fold_standardisation(self, mean, scale)
 
     def save(

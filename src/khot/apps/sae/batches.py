@@ -1,8 +1,8 @@
 """Shuffled batches from a folder of activations, with bounded memory and no state but the number of the step.
 
-An epoch visits short runs of neighbouring rows in a random order, some thousand rows at a time are in memory, and these are
-shuffled again. Which rows a step sees is a function of the seed and its number: a run that was stopped goes on with the very
-batches it would have had.
+An epoch visits short runs of neighbouring rows in a random order, some thousand rows at a time are in
+memory, and these are shuffled again. Which rows a step sees is a function of the seed and its number: a run
+that was stopped goes on with the very batches it would have had.
 """
 
 from __future__ import annotations

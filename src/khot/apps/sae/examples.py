@@ -25,7 +25,8 @@ class LatentExamples(NamedTuple):
 
 @torch.no_grad()
 def latent_density(autoencoder: SparseAutoencoder, store: ActivationStore, rows: int = 20_000) -> Tensor:
-    """On which share of the tokens each latent is active, (num_latents,), from the first ``rows`` of a store."""
+    """On which share of the tokens each latent is active, (num_latents,), from the first ``rows`` of a
+    store."""
     fired = torch.zeros(autoencoder.num_latents, dtype=torch.int64)
     count = min(rows, len(store))
     for start in range(0, count, _AT_ONCE):

@@ -1,21 +1,22 @@
-"""How good a sparse autoencoder is: the core metrics of SAEBench, under their names, and what a language model keeps.
+"""How good a sparse autoencoder is: the core metrics of SAEBench, under their names, and what a language
+model keeps.
 
-=============================  ==================================================================================
-name                           what
-=============================  ==================================================================================
-explained_variance             1 − fraction of variance unexplained, over all tokens
-mse                            squared error of a token
-cossim                         cosine of a token and its reconstruction
-l2_norm_in, l2_norm_out        norms, and l2_ratio the mean of their quotients
-relative_reconstruction_bias   mean ‖x̂‖² / mean x·x̂: below 1 where the reconstruction shrinks
-l0, l1                         active latents of a token, and the sum of their activations
-freq_over_1_percent, …_10_…    share of latents that are active on more than 1 % or 10 % of the tokens
-frac_alive                     share of latents that are active at all on these tokens
-average_max_decoder_cosine_sim mean over latents of the largest cosine with another one's direction
-average_max_encoder_cosine_sim the same in the encoder
-ce_loss_score                  (ablated − with autoencoder) / (ablated − clean) in cross entropy: 'loss recovered'
-kl_div_score                   the same in the divergence from the clean model's predictions
-=============================  ==================================================================================
+==============================  ============================================================================
+name                            what
+==============================  ============================================================================
+explained_variance              1 − fraction of variance unexplained, over all tokens
+mse                             squared error of a token
+cossim                          cosine of a token and its reconstruction
+l2_norm_in, l2_norm_out         norms, and l2_ratio the mean of their quotients
+relative_reconstruction_bias    mean ‖x̂‖² / mean x·x̂: below 1 where the reconstruction shrinks
+l0, l1                          active latents of a token, and the sum of their activations
+freq_over_1_percent, …_10_…     share of latents that are active on more than 1 % or 10 % of the tokens
+frac_alive                      share of latents that are active at all on these tokens
+average_max_decoder_cosine_sim  mean over latents of the largest cosine with another one's direction
+average_max_encoder_cosine_sim  the same in the encoder
+ce_loss_score                   (ablated − with autoencoder) / (ablated − clean) in cross entropy
+kl_div_score                    the same in the divergence from the clean model's predictions
+==============================  ============================================================================
 
 Reference: Karvonen et al. (2025), SAEBench, arXiv:2503.09532.
 """
@@ -142,8 +143,8 @@ def language_model_metrics(
         skip_positions: first positions that stay as they are.
 
     Returns:
-        ``ce_loss_without_sae``, ``ce_loss_with_sae``, ``ce_loss_with_ablation``, ``ce_loss_score``; the same for
-        ``kl_div_…`` (the clean model has 0).
+        ``ce_loss_without_sae``, ``ce_loss_with_sae``, ``ce_loss_with_ablation``, ``ce_loss_score``; the
+        same for ``kl_div_…`` (the clean model has 0).
     """
     modules = dict(model.named_modules())
     if hook_point not in modules or not hook_point:

@@ -1,4 +1,5 @@
-"""A page about a trained autoencoder: its curves, how often latents fire, and the tokens on which some of them do.
+"""A page about a trained autoencoder: its curves, how often latents fire, and the tokens on which some of
+them do.
 
 One HTML file with its pictures inside; it needs no other file and no network.
 """
@@ -22,11 +23,11 @@ from khot.whole_files import write_text
 __all__ = ["write_report"]
 
 _STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1f;background:#fff}
-figure{display:inline-block;margin:0 1rem 1rem 0}figcaption{font-size:13px;color:#555}
-table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem 0;text-align:left}
-section.latent{border-top:1px solid #ddd;padding:.4rem 0}section.latent h3{margin:.2rem 0;font-size:15px}
-p.example{margin:.1rem 0;font:13px/1.6 ui-monospace,monospace;white-space:pre-wrap}
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0
+1rem;color:#1b1b1f;background:#fff} figure{display:inline-block;margin:0 1rem 1rem
+0}figcaption{font-size:13px;color:#555} table{border-collapse:collapse}td,th{padding:.15rem .8rem .15rem
+0;text-align:left} section.latent{border-top:1px solid #ddd;padding:.4rem 0}section.latent h3{margin:.2rem
+0;font-size:15px} p.example{margin:.1rem 0;font:13px/1.6 ui-monospace,monospace;white-space:pre-wrap}
 mark{background:#ffd54d;border-radius:3px;padding:0 1px}small{color:#555}
 @media(prefers-color-scheme:dark){body{background:#16161a;color:#e6e6ea}mark{background:#8a6d00;color:#fff}
 figcaption,small{color:#aaa}section.latent{border-color:#333}}
@@ -105,7 +106,8 @@ def _latent(
             f'<p class="example">{texts[0]}<mark>{texts[1]}</mark>{texts[2]} <small>{act:.2f}</small></p>'
         )
     share = f"active on {density[examples.latent].item():.2%} of the tokens"
-    return f'<section class="latent"><h3>latent {examples.latent}</h3><small>{share}</small>{"".join(lines)}</section>'
+    heading = f"<h3>latent {examples.latent}</h3><small>{share}</small>"
+    return f'<section class="latent">{heading}{"".join(lines)}</section>'
 
 
 def _density_figure(density: Tensor) -> str:
@@ -157,6 +159,7 @@ def _figure(xs: Sequence[float], ys: Sequence[float], label: str, axis: str, *, 
         f'<path d="M{left} 10V{10 + height}H{left + width}" fill="none" stroke="currentColor" opacity=".5"/>'
     )
     return (
-        f'<figure><svg width="{left + width + 60}" height="{height + 34}" role="img" aria-label="{html.escape(label)}">'
+        f'<figure><svg width="{left + width + 60}" height="{height + 34}" role="img" '
+        f'aria-label="{html.escape(label)}">'
         f"{frame}{drawn}{ticks}</svg><figcaption>{html.escape(label)}</figcaption></figure>"
     )

@@ -12,8 +12,8 @@ __all__ = ["Latents", "Reconstruction"]
 class Latents(NamedTuple):
     """The active latents of each token: ``acts`` and ``indices``, both (…, K).
 
-    K is k where each token has k; else the largest number of a token, and the places left over have activation 0 and
-    an index that is valid all the same.
+    K is k where each token has k; else the largest number of a token, and the places left over have
+    activation 0 and an index that is valid all the same.
     """
 
     acts: Tensor
@@ -23,9 +23,10 @@ class Latents(NamedTuple):
 class Reconstruction(NamedTuple):
     """What :class:`khot.apps.sae.SparseAutoencoder` gives: the six fields of sparsify, and two more.
 
-    ``sae_out`` (…, d_out); ``latent_acts`` and ``latent_indices`` (…, K), see :class:`Latents`; ``fvu``, the fraction of
-    variance unexplained; ``auxk_loss`` and ``multi_topk_fvu``, 0 where they were not asked for; ``l0``, how many latents
-    a token has active in the mean; ``prefix_fvu``, the mean over the shorter prefixes of a Matryoshka autoencoder.
+    ``sae_out`` (…, d_out); ``latent_acts`` and ``latent_indices`` (…, K), see :class:`Latents`; ``fvu``,
+    the fraction of variance unexplained; ``auxk_loss`` and ``multi_topk_fvu``, 0 where they were not asked
+    for; ``l0``, how many latents a token has active in the mean; ``prefix_fvu``, the mean over the shorter
+    prefixes of a Matryoshka autoencoder.
     """
 
     sae_out: Tensor

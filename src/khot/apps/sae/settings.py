@@ -73,7 +73,8 @@ class TrainSettings:
                 raise ValueError(f"TrainSettings: {field} must be an integer ≥ {least}, got {value!r}")
         if self.activation not in ACTIVATIONS or self.activation == "jumprelu":
             raise ValueError(
-                "TrainSettings: activation must be topk, batch_topk or sigmoid_topk (jumprelu is not trained: "
+                "TrainSettings: activation must be topk, batch_topk or sigmoid_topk (jumprelu is not "
+                "trained: "
                 f"train batch_topk, whose threshold makes it one), got {self.activation!r}"
             )
         for field in ("learning_rate", "auxk", "clip", "warmup", "decay"):

@@ -40,7 +40,8 @@ def load_language_model(source: str) -> tuple[nn.Module, Any]:
 
 
 def token_batches(tokenizer: Any, text: str, tokens: int, length: int = 128, batch: int = 16) -> list[Tensor]:
-    """The first tokens of a text in sequences of one length, some of them to a batch; what is left over is left out.
+    """The first tokens of a text in sequences of one length, some of them to a batch; what is left over is
+    left out.
 
     Args:
         tokenizer: of transformers.

@@ -1,4 +1,5 @@
-"""Thresholds: what an autoencoder starts with, and the one at which inputs have a wanted number of active latents."""
+"""Thresholds: what an autoencoder starts with, and the one at which inputs have a wanted number of active
+latents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Training of a sparse autoencoder on a folder of activations: stopped at any time, it ends with the same bits."""
+"""Training of a sparse autoencoder on a folder of activations: stopped at any time, it ends with the same
+bits."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def train(
         stop_after: do at most so many steps now, and return what there is.
 
     Returns:
-        The autoencoder in evaluation mode, and a history: ``step``, ``fvu``, ``l0`` and ``dead`` (a share) over training,
-        and ``seconds``.
+        The autoencoder in evaluation mode, and a history: ``step``, ``fvu``, ``l0`` and ``dead`` (a share)
+        over training, and ``seconds``.
 
     Example:
         >>> import tempfile

@@ -1,4 +1,5 @@
-"""SparseAutoencoder against the dense form, value and gradient; its options one by one, and what it refuses."""
+"""SparseAutoencoder against the dense form, value and gradient; its options one by one, and what it
+refuses."""
 
 import copy
 import io

@@ -1,4 +1,5 @@
-"""Training on stored activations: it learns, ends with the same bits when stopped, and reads every setting."""
+"""Training on stored activations: it learns, ends with the same bits when stopped, and reads every
+setting."""
 
 import dataclasses
 import math

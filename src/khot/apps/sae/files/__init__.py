@@ -11,13 +11,14 @@ Gemma Scope         yes             ``params.npz``
 
 What a tool cannot express is written as what it can, if that computes the same, and refused if not:
 
-- ``sigmoid_topk`` is written as ``topk``, which it is in evaluation; prefixes do not matter there and are left out;
+- ``sigmoid_topk`` is written as ``topk``, which it is in evaluation; prefixes do not matter there and are
+  left out;
 - ``batch_topk`` is ``jumprelu`` with its threshold for SAELens, decoder norms folded; sparsify has neither;
 - transcoders of SAELens are ReLU or JumpReLU: a ``topk`` one is refused (:meth:`as_jumprelu` makes one).
 
-When read, the activation, k and the dtype must be stated, sizes must agree, and what is not known is refused by name: no
-ReLU in the place of TopK, no default k. Weights carry the configuration they were saved with, so a ``cfg.json`` that was
-changed later, or that is of other weights, is noticed.
+When read, the activation, k and the dtype must be stated, sizes must agree, and what is not known is
+refused by name: no ReLU in the place of TopK, no default k. Weights carry the configuration they were saved
+with, so a ``cfg.json`` that was changed later, or that is of other weights, is noticed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def write_folder(
 
 
 def read_folder(make: type[SparseAutoencoder], folder: Path) -> SparseAutoencoder:
-    """Read a folder whose format is recognised by its files; see :meth:`khot.apps.sae.SparseAutoencoder.load`."""
+    """Read a folder whose format is recognised by its files; see
+    :meth:`khot.apps.sae.SparseAutoencoder.load`."""
     if folder.suffix == ".npz":
         return gemma_scope.read(make, folder)
     for module in (saelens, sparsify, dictionary_learning, gemma_scope):

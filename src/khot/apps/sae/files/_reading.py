@@ -53,12 +53,14 @@ def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
     for field, value in cast("Mapping[str, Any]", saved).items():
         if config.get(field) != value:
             raise ValueError(
-                f"{NAME}: {path} has {field} = {json.dumps(config.get(field))}, the weights were saved with {json.dumps(value)}"
+                f"{NAME}: {path} has {field} = {json.dumps(config.get(field))}, the weights were "
+                f"saved with {json.dumps(value)}"
             )
 
 
 def filled(autoencoder: SparseAutoencoder, tensors: Mapping[str, Tensor], source: Path) -> SparseAutoencoder:
-    """The autoencoder with these parameters, by their names; a `ValueError` names the one that does not fit."""
+    """The autoencoder with these parameters, by their names; a `ValueError` names the one that does not
+    fit."""
     wanted = dict(autoencoder.named_parameters())
     for name, parameter in wanted.items():
         if name not in tensors:

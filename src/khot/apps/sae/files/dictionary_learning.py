@@ -1,4 +1,5 @@
-"""Folders of dictionary_learning: ``config.json`` and ``ae.pt``, read as tensors only: no code in it is executed."""
+"""Folders of dictionary_learning: ``config.json`` and ``ae.pt``, read as tensors only: no code in it is
+executed."""
 
 from __future__ import annotations
 

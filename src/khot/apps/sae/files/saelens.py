@@ -42,7 +42,8 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
         saved = autoencoder.as_jumprelu()
     elif options.transcoder or options.skip:
         raise ValueError(
-            f"SparseAutoencoder.save: SAELens has no {options.activation} transcoder and no {options.activation} with a skip; "
+            f"SparseAutoencoder.save: SAELens has no {options.activation} transcoder and no "
+            f"{options.activation} with a skip; "
             "save as_jumprelu(x), or format='sparsify'"
         )
     tensors = {name: parameter.detach() for name, parameter in saved.named_parameters()}

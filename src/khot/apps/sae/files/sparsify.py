@@ -31,11 +31,13 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
     options = autoencoder.options
     if options.activation not in ("topk", "sigmoid_topk"):
         raise ValueError(
-            f"SparseAutoencoder.save: sparsify has no {options.activation}, only topk; format='saelens' has jumprelu"
+            f"SparseAutoencoder.save: sparsify has no {options.activation}, only topk; "
+            "format='saelens' has jumprelu"
         )
     if options.d_out != options.d_in:
         raise ValueError(
-            f"SparseAutoencoder.save: sparsify has no transcoder from {options.d_in} to {options.d_out}, only of equal lengths"
+            f"SparseAutoencoder.save: sparsify has no transcoder from {options.d_in} to "
+            f"{options.d_out}, only of equal lengths"
         )
     if about:
         raise ValueError(f"SparseAutoencoder.save: sparsify has no place for about, got {dict(about)!r}")
@@ -81,7 +83,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     unknown = [name for name in tensors if name not in _NAMES]
     if unknown or "encoder.weight" not in tensors:
         raise ValueError(
-            f"{NAME}: {weights} {f'has {unknown[0]}' if unknown else 'lacks encoder.weight'}, unlike sparsify's files"
+            f"{NAME}: {weights} {f'has {unknown[0]}' if unknown else 'lacks encoder.weight'}, unlike "
+            "sparsify's files"
         )
     autoencoder = make(
         d_in,
