@@ -49,7 +49,7 @@ def train_variant(settings: Settings) -> Numbers:
         checkpoint_steps=70,
         **VARIANTS[settings["variant"]],
     )
-    place = data_folder() / "sae-runs" / "-".join(str(value) for value in settings.values()).replace(" ", "_")
+    place = data_folder() / "sae-runs" / _name(settings)
     autoencoder, history = train(store, how, place)  # a run that was stopped goes on
     # On training tokens fewer latents would pass a threshold than on text that was not seen.
     _, validation = _held_out(settings)
@@ -62,11 +62,15 @@ def train_variant(settings: Settings) -> Numbers:
     seen = range(min(SEEN, len(store)))
     alive = core_metrics(autoencoder, [store.read(seen[i : i + 4096]) for i in range(0, len(seen), 4096)])
     numbers["dead %"] = 100 * (1 - alive["frac_alive"])
-    for place in range(POINTS):
-        at = round((place + 1) / POINTS * len(history["step"])) - 1
-        numbers |= {f"{name} at {place}": history[name][at] for name in ("step", "fvu", "dead")}
+    for point in range(POINTS):
+        at = round((point + 1) / POINTS * len(history["step"])) - 1
+        numbers |= {f"{name} at {point}": history[name][at] for name in ("step", "fvu", "dead")}
     shutil.rmtree(place)
     return numbers
+
+
+def _name(settings: Settings) -> str:
+    return "-".join(str(value) for value in settings.values()).replace(" ", "_")
 
 
 def judge_principal_components(settings: Settings) -> Numbers:

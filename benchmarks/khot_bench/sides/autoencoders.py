@@ -47,7 +47,7 @@ def _stepping(
 ):
     @functools.lru_cache(maxsize=2)
     def made(d: int, k: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-        torch.manual_seed(2)
+        torch.manual_seed(2)  # pyright: ignore[reportUnknownMemberType]
         module = make(d, k)
         return module, torch.optim.Adam(module.parameters(), lr=0.0, fused=True)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.apps.sae._auxiliary import auxk_loss, widened
+from khot.apps.sae._decoder_norms import row_norms
 from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._options import Options
 from khot.apps.sae._selecting import Selected, Weights, select_latents
@@ -96,7 +97,7 @@ class Computes(nn.Module):
     def norms(self) -> Tensor | None:
         if not self.options.scale_by_decoder_norm:
             return None
-        return self.W_dec.detach().norm(dim=-1).clamp_min(torch.finfo(self.W_dec.dtype).tiny)
+        return row_norms(self.W_dec.detach()).clamp_min(torch.finfo(self.W_dec.dtype).tiny)
 
     @torch.no_grad()
     def _follow_threshold(self, found: Selected) -> None:

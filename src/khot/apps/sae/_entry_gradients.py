@@ -90,7 +90,9 @@ class _EntryValues(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, centre, weight, *rest = ctx.saved_tensors
         layout = Layout(*rest)
         _, for_x, for_centre, for_weight, for_bias, *_ = ctx.needs_input_grad
@@ -121,7 +123,9 @@ class _WeightedRows(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
         values, table, *rest = ctx.saved_tensors
         layout = Layout(*rest)
         by_values = by_table = None

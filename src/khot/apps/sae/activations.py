@@ -14,7 +14,7 @@ length), so that every row can be shown in its context. Nothing is ever unpickle
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from khot.apps.sae._decoder_norms import row_norms
 from khot.whole_files import replacing, write_json
 
 __all__ = ["ActivationStore", "collect_activations"]
@@ -77,13 +78,13 @@ class ActivationStore:
                 f"ActivationStore: rows must be in 0 … {len(self) - 1}, got {rows.min()} … {rows.max()}"
             )
         found = np.empty((len(rows), self.d), np.float32)
-        shards = np.searchsorted(self._starts, rows, side="right") - 1
-        for shard in np.unique(shards):
+        shards = cast("NDArray[np.int64]", np.searchsorted(self._starts, rows, side="right") - 1)
+        for shard in sorted({int(shard) for shard in shards}):
             here = np.flatnonzero(shards == shard)
             inside = rows[here] - self._starts[shard]
             order = np.argsort(inside, kind="stable")  # files are read from front to back
             found[here[order]] = self._open[shard][inside[order]]
-        return torch.from_numpy(found)
+        return torch.as_tensor(found)
 
     def context(self, row: int, before: int = 12, after: int = 6) -> tuple[list[int], int]:
         """The tokens around a row, and which of them it is; a `ValueError` where no tokens were kept."""
@@ -145,13 +146,13 @@ def collect_activations(
     Example:
         >>> import tempfile
         >>> network = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 8))
-        >>> store = collect_activations(network, "0", [torch.arange(9).view(3, 3)], tempfile.mkdtemp(),
-        skip_positions=1)
+        >>> tokens = [torch.arange(9).view(3, 3)]
+        >>> store = collect_activations(network, "0", tokens, tempfile.mkdtemp(), skip_positions=1)
         >>> len(store), store.context(2)
         (6, ([3, 4, 5], 1))
     """
     name = "collect_activations"
-    modules = dict(model.named_modules())
+    modules = cast("dict[str, nn.Module]", dict(model.named_modules()))  # pyright: ignore[reportUnknownArgumentType]
     if hook_point not in modules or not hook_point:
         near = [known for known in modules if known and known.split(".")[-1] == hook_point.split(".")[-1]]
         raise ValueError(
@@ -178,7 +179,7 @@ def collect_activations(
     }
     document = _started(name, folder, settings)
     shard_rows: list[int] = document["shard_rows"]
-    total = len(batches) if hasattr(batches, "__len__") else None  # pyright: ignore[reportArgumentType]
+    total = len(batches) if isinstance(batches, Sized) else None
     done = len(shard_rows) * batches_per_shard
     parts: list[tuple[Tensor, Tensor, Tensor | None]] = []
 
@@ -220,7 +221,7 @@ def _vectors(
     caught: list[Tensor] = []
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        first = output[0] if isinstance(output, tuple) else output
+        first = cast(Any, output[0] if isinstance(output, tuple) else output)
         if not isinstance(first, Tensor) or not first.is_floating_point() or first.dim() < 2:
             raise TypeError(f"{name}: hook_point must give vectors, got {type(first).__name__}")
         caught.append(first.detach())
@@ -260,22 +261,23 @@ def _write_shard(
     number = len(document["shard_rows"])
     vectors = torch.cat([part[0].flatten(0, -2) for part in parts])
     wanted = torch.cat([part[1].flatten() for part in parts])
-    norms = vectors.norm(dim=-1)
+    norms = row_norms(vectors)
     if largest_norm is not None:
         if document["norm_limit"] is None:
-            document["norm_limit"] = largest_norm * norms[wanted].median().item()
+            document["norm_limit"] = largest_norm * float(torch.median(norms[wanted]))
         wanted &= norms <= document["norm_limit"]
-    rows = wanted.nonzero().flatten()
+    rows = torch.nonzero(wanted).flatten()
     with np.errstate(over="ignore"):  # said below, in words
         kept = vectors[rows].numpy().astype(dtype)
     if not np.isfinite(kept).all():
         raise ValueError(
-            f"collect_activations: activations do not fit in {dtype}, the largest norm is {norms.max():.3g}"
+            f"collect_activations: activations do not fit in {dtype}, "
+            f"the largest norm is {float(norms.max()):.3g}"
         )
     tokens = [part[2] for part in parts]
     same = all(t is not None and t.shape[1] == cast(Tensor, tokens[0]).shape[1] for t in tokens)
     text = torch.cat(cast("list[Tensor]", tokens)) if same else torch.empty(0, 0)
-    arrays = {
+    arrays: dict[str, NDArray[Any]] = {
         "activations": kept,
         "rows": rows.numpy().astype(np.int32),
         "tokens": text.numpy().astype(np.int32),

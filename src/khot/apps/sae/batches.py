@@ -66,10 +66,10 @@ class ShuffledActivations:
         if epoch != self._epoch:
             runs = np.arange(0, len(self.store), _RUN)
             np.random.default_rng([self.seed, epoch]).shuffle(runs)
-            order = (runs[:, None] + np.arange(_RUN)).reshape(-1)
+            order = np.ravel(runs[:, None] + np.arange(_RUN))
             self._order, self._epoch = order[order < len(self.store)], epoch
         size = self.batches_at_once * self.batch_size
         rows = self._order[part * size : (part + 1) * size]
         vectors = self.store.read(rows)
         mixed = np.random.default_rng([self.seed, epoch, part + 1]).permutation(len(vectors))
-        return vectors[torch.from_numpy(mixed)]
+        return vectors[torch.as_tensor(mixed)]

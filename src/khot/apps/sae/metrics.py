@@ -24,13 +24,13 @@ Reference: Karvonen et al. (2025), SAEBench, arXiv:2503.09532.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from khot.apps.sae._decoder_norms import unit_rows
+from khot.apps.sae._decoder_norms import row_norms, unit_rows
 from khot.apps.sae.autoencoder import SparseAutoencoder
 
 __all__ = ["core_metrics", "language_model_metrics"]
@@ -58,17 +58,17 @@ def core_metrics(autoencoder: SparseAutoencoder, batches: Iterable[Tensor]) -> d
     """
     if autoencoder.options.transcoder:
         raise ValueError("core_metrics: autoencoder must reconstruct its input, got a transcoder")
-    names = ("error", "cossim", "in", "out", "ratio", "out²", "inner", "l0", "l1", "square")
-    sums = dict.fromkeys(names, 0.0)
+    names: tuple[str, ...] = ("error", "cossim", "in", "out", "ratio", "out²", "inner", "l0", "l1", "square")
+    sums: dict[str, float] = dict.fromkeys(names, 0.0)
     total = torch.zeros(autoencoder.options.d_in, dtype=torch.float64)
     fired = torch.zeros(autoencoder.num_latents, dtype=torch.int64)
     count = 0
     for x in batches:
         result = autoencoder(x)
         x, out = x.double(), result.sae_out.double()
-        norm_in, norm_out = x.norm(dim=-1), out.norm(dim=-1)
+        norm_in, norm_out = row_norms(x), row_norms(out)
         inner = (x * out).sum(-1)
-        parts = {
+        parts: dict[str, Tensor] = {
             "error": (x - out).square().sum(),
             "cossim": (inner / (norm_in * norm_out).clamp_min(1e-30)).sum(),
             "in": norm_in.sum(),
@@ -146,7 +146,7 @@ def language_model_metrics(
         ``ce_loss_without_sae``, ``ce_loss_with_sae``, ``ce_loss_with_ablation``, ``ce_loss_score``; the
         same for ``kl_div_…`` (the clean model has 0).
     """
-    modules = dict(model.named_modules())
+    modules = cast("dict[str, nn.Module]", dict(model.named_modules()))  # pyright: ignore[reportUnknownArgumentType]
     if hook_point not in modules or not hook_point:
         raise ValueError(
             f"language_model_metrics: hook_point must be the name of a module, got {hook_point!r}"
@@ -162,7 +162,7 @@ def language_model_metrics(
 
     def logits(tokens: Tensor, replace: Callable[[Tensor], Tensor] | None) -> Tensor:
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-            states = output[0] if isinstance(output, tuple) else output
+            states = cast(Tensor, output[0] if isinstance(output, tuple) else output)
             assert replace is not None
             new = torch.cat([states[:, :skip_positions], replace(states[:, skip_positions:])], 1)
             return (new, *output[1:]) if isinstance(output, tuple) else new  # pyright: ignore[reportUnknownVariableType]

@@ -86,7 +86,7 @@ def _some(density: Tensor, count: int, seed: int) -> list[int]:
     """Latents that fire, but not on every tenth token, at random; in the order of their numbers."""
     alive = ((density > 0) & (density < 0.1)).nonzero().flatten()
     order = torch.randperm(len(alive), generator=torch.Generator().manual_seed(seed))
-    return sorted(alive[order[:count]].tolist())
+    return sorted(int(latent) for latent in alive[order[:count]])
 
 
 def _latent(
@@ -113,11 +113,13 @@ def _latent(
 def _density_figure(density: Tensor) -> str:
     """How many latents fire how often, by powers of ten; those that never fire are named beside."""
     logs = density[density > 0].log10()
-    edges = torch.linspace(-5, 0, 26)
-    counts = torch.histc(logs.clamp(-5, 0), 25, -5, 0).tolist() if len(logs) else [0.0] * 25
+    edges = [-5 + 0.2 * place for place in range(25)]
+    counts = (
+        [float(count) for count in torch.histc(logs.clamp(-5, 0), 25, -5, 0)] if len(logs) else [0.0] * 25
+    )
     never = int((density == 0).sum())
     label = f"latents by log₁₀ of their density; {never} of {len(density)} never fire"
-    return _figure(edges[:-1].tolist(), counts, label, "log₁₀ density", bars=True)
+    return _figure(edges, counts, label, "log₁₀ density", bars=True)
 
 
 def _figure(xs: Sequence[float], ys: Sequence[float], label: str, axis: str, *, bars: bool = False) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from khot.apps.sae._options import ACTIVATIONS, Activation
 
@@ -95,7 +95,7 @@ class TrainSettings:
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise ValueError(f"TrainSettings: no field {unknown[0]!r}; there are {', '.join(known)}")
-        return cls(**cast("dict[str, Any]", dict(fields)))
+        return cls(**dict(fields))
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""

@@ -61,4 +61,5 @@ def token_batches(tokenizer: Any, text: str, tokens: int, length: int = 128, bat
     count = min(len(found), tokens) // length
     if not count:
         raise ValueError(f"token_batches: the text has {len(found)} tokens, fewer than length = {length}")
-    return list(torch.tensor(found[: count * length]).view(count, length).split(batch))
+    sequences = torch.tensor(found[: count * length]).view(count, length)
+    return list(torch.split(sequences, batch))

@@ -42,17 +42,15 @@ def threshold_for(autoencoder: Computes, x: Tensor, l0: float) -> float:
     few = min(math.ceil(8 * l0), latents)
     best = [
         topk_entries(pre_activations(part, autoencoder.weights()), few, hard=True).values.flatten()
-        for part in rows.split(_AT_ONCE)
+        for part in torch.split(rows, _AT_ONCE)
     ]
     kept = torch.cat(best).float()
     many = round(l0 * len(rows))
     if many >= len(kept):
         return 0.0
     # Above the level are the `many` largest: it lies between the last of them and the next.
-    last, after = (
-        topk_entries(kept, many + 1, hard=True).values[-2:].tolist() if many else (kept.max().item(),) * 2
-    )
-    return max((last + after) / 2, 0.0)
+    border = topk_entries(kept, many + 1, hard=True).values[-2:]
+    return max(float(border.mean()), 0.0)
 
 
 def first_threshold(

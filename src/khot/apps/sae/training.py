@@ -66,7 +66,7 @@ def train(
     if output is not None:
         check_safetensors()
     mean, scale = standardisation(store)
-    torch.manual_seed(settings.seed)
+    torch.manual_seed(settings.seed)  # pyright: ignore[reportUnknownMemberType]
     autoencoder = SparseAutoencoder(
         store.d,
         settings.num_latents,
@@ -74,7 +74,7 @@ def train(
         settings.activation,
         prefixes=settings.prefixes,
         k_start=settings.k_start,
-        temperature=cast("tuple[float, float]", settings.temperature),
+        temperature=settings.temperature,
         candidates=settings.candidates or None,
     )
     optimizer = torch.optim.Adam(autoencoder.parameters(), lr=settings.learning_rate, fused=True)

@@ -68,6 +68,6 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     tensors.pop("k", None)
     sizes = tensors.pop("group_sizes", None)
     if sizes is not None:
-        settings["prefixes"] = tuple(sizes.cumsum(0).tolist())
+        settings["prefixes"] = tuple(int(end) for end in sizes.cumsum(0))
     made = make(d_in, latents, k, normalize_decoder=False, dtype=tensors["W_enc"].dtype, **settings)
     return filled(made, tensors, weights)

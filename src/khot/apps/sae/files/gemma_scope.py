@@ -29,7 +29,7 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
             arrays = {name: np.asarray(file[name]) for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{NAME}: {path} is not a whole npz file of arrays ({error})") from error
-    tensors = {"W_" + n[2:] if n[:2] in ("W_", "w_") else n: torch.from_numpy(a) for n, a in arrays.items()}
+    tensors = {"W_" + n[2:] if n[:2] in ("W_", "w_") else n: torch.as_tensor(a) for n, a in arrays.items()}
     for name in ("W_enc", "threshold"):
         if name not in tensors:
             raise ValueError(f"{NAME}: {path} lacks {name}, which JumpReLU needs")

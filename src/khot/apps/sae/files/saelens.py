@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -111,7 +111,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         k = whole_number(config, "k", path)
     else:
         settings["activation"] = "jumprelu"
-        k = int((config.get("metadata") or {}).get("khot_k") or latents)
+        notes = cast("dict[str, Any]", config.get("metadata") or {})
+        k = int(notes.get("khot_k") or latents)
     name = "topk_threshold" if architecture in _TRAINING else "threshold"
     if architecture != "topk":
         if name not in tensors:
