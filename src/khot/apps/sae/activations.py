@@ -152,7 +152,7 @@ def collect_activations(
         (6, ([3, 4, 5], 1))
     """
     name = "collect_activations"
-    modules = cast("dict[str, nn.Module]", dict(model.named_modules()))  # pyright: ignore[reportUnknownArgumentType]
+    modules = dict(model.named_modules())  # pyright: ignore[reportUnknownArgumentType]
     if hook_point not in modules or not hook_point:
         near = [known for known in modules if known and known.split(".")[-1] == hook_point.split(".")[-1]]
         raise ValueError(

@@ -146,7 +146,7 @@ def language_model_metrics(
         ``ce_loss_without_sae``, ``ce_loss_with_sae``, ``ce_loss_with_ablation``, ``ce_loss_score``; the
         same for ``kl_div_…`` (the clean model has 0).
     """
-    modules = cast("dict[str, nn.Module]", dict(model.named_modules()))  # pyright: ignore[reportUnknownArgumentType]
+    modules = dict(model.named_modules())  # pyright: ignore[reportUnknownArgumentType]
     if hook_point not in modules or not hook_point:
         raise ValueError(
             f"language_model_metrics: hook_point must be the name of a module, got {hook_point!r}"
