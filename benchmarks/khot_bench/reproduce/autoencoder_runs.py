@@ -14,13 +14,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from khot.apps.sae import ActivationStore, SparseAutoencoder, TrainSettings, core_metrics, train
+from khot.apps.sae import (
+    ActivationStore,
+    SparseAutoencoder,
+    TrainSettings,
+    core_metrics,
+    train,
+    write_report,
+)
 from khot.vision.data import data_folder
 from khot.whole_files import write_json
 from khot_bench.reproduce import language_states, sentence_states
 from khot_bench.reproduce.ledger import Numbers, Settings
 
-__all__ = ["BATCH", "LATENTS", "POINTS", "SEEN", "VARIANTS", "judge_principal_components", "train_variant"]
+__all__ = [
+    "BATCH",
+    "LATENTS",
+    "POINTS",
+    "SEEN",
+    "VARIANTS",
+    "judge_principal_components",
+    "train_variant",
+    "write_latents_page",
+]
 
 BATCH = 512
 LATENTS = {"smollm2": 4608, "minilm": 1536}
@@ -30,6 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sigmoid top-k, annealed": {"activation": "sigmoid_topk", "auxk": 0.0},
     "TopK, k annealed from 4 k": {"activation": "topk", "auxk": 0.0, "k_start": 4.0},
 }
+_SHOWN = ("BatchTopK + AuxK", 32, 0)
 POINTS = 40  # of a curve
 SEEN = 20_000  # training tokens on which a latent must be active once to be alive
 
@@ -65,8 +82,25 @@ def train_variant(settings: Settings) -> Numbers:
     for point in range(POINTS):
         at = round((point + 1) / POINTS * len(history["step"])) - 1
         numbers |= {f"{name} at {point}": history[name][at] for name in ("step", "fvu", "dead")}
+    if (settings["variant"], settings["k"], settings["seed"]) == _SHOWN:
+        autoencoder.save(_kept(settings["data"]))
     shutil.rmtree(place)
     return numbers
+
+
+def write_latents_page(data: str, path: Path) -> bool:
+    """A page of 20 latents of the autoencoder that was kept; False if there is none."""
+    if data != "smollm2" or not _kept(data).is_dir():
+        return False
+    autoencoder = SparseAutoencoder.load(_kept(data))
+    title = f"20 latents of SmolLM2-135M after block {language_states.BLOCK}, {_SHOWN[0]}, k = {_SHOWN[1]}"
+    store, decode = language_states.train_store(1), language_states.tokenizer().decode
+    write_report(path, autoencoder, store, decode=decode, title=title, rows=20_000)
+    return True
+
+
+def _kept(data: str) -> Path:
+    return data_folder() / "sae-runs" / f"kept-{data}"
 
 
 def _name(settings: Settings) -> str:

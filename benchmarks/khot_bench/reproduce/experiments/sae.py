@@ -25,6 +25,7 @@ from khot_bench.reproduce.autoencoder_runs import (
     VARIANTS,
     judge_principal_components,
     train_variant,
+    write_latents_page,
 )
 from khot_bench.reproduce.ledger import Ledger, Numbers, Settings, mean_and_error
 from khot_bench.reproduce.run import Reproduction
@@ -192,6 +193,8 @@ def _plot(ledger: Ledger, path: Path) -> None:
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")
     figure.savefig(path)
     plt.close(figure)
+    if ledger.runs:
+        write_latents_page(ledger.runs[0][0]["data"], path.with_name(f"{path.stem}_latents.html"))
 
 
 REPRODUCTION = Reproduction(
