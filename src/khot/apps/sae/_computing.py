@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from khot.apps.sae._auxiliary import auxk_loss, widened
 from khot.apps.sae._decoder_norms import row_norms
@@ -11,7 +12,7 @@ from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._options import Options
 from khot.apps.sae._selecting import Selected, Weights, select_latents
 
-__all__ = ["Computes", "padded"]
+__all__ = ["Computes", "padded", "placed"]
 
 _MEMORY = 0.99  # of the running mean of the threshold
 
@@ -28,11 +29,12 @@ class Computes(nn.Module):
     W_skip: nn.Parameter | None
     threshold: Tensor | None
 
-    def _reconstruct(
+    def reconstruct(
         self, x: Tensor, y: Tensor, dead: Tensor | None, variance: Tensor | None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor], tuple[Tensor, ...]]:
-        """The outputs (B, d_out), the latents, and the numbers of :class:`Reconstruction` from ``fvu`` on."""
-        found = self._select(x)
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Outputs (B, d_out), activations and indices (B, K), and the numbers of `Reconstruction` from
+        ``fvu`` on."""
+        found = self.select(x)
         wide = widened(y)
         if variance is None:
             spread = (wide - wide.mean(0)).square().sum() if len(y) else wide.sum()
@@ -41,7 +43,7 @@ class Computes(nn.Module):
         zero = wide.new_zeros(())
         multi = zero
         if self.options.multi_topk:
-            more = self._select(x, 4)
+            more = self.select(x, 4)
             error = self._decoded(more, x) - y
             multi = widened(error).square().sum() / variance
         ends = self.options.prefixes
@@ -63,13 +65,29 @@ class Computes(nn.Module):
         prefix = torch.stack(partial).mean() if partial else zero
         if self.training and self.options.activation == "batch_topk":
             self._follow_threshold(found)
-        return out, padded(found, len(x)), (error, aux, multi, l0, prefix)
+        return out, *padded(found, len(x)), (error, aux, multi, l0, prefix)
 
     def _decoded(self, found: Selected, x: Tensor) -> Tensor:
         out = weighted_rows(found.values, self.W_dec, found.layout) + self.b_dec
         return out if self.W_skip is None else out + x @ self.W_skip.T
 
-    def _select(self, x: Tensor, times: int = 1) -> Selected:
+    def decode_entries(self, acts: Tensor, indices: Tensor) -> Tensor:
+        """Reconstruct from activations and indices (…, K)."""
+        if acts.shape != indices.shape:
+            raise ValueError(
+                "SparseAutoencoder.decode: acts and indices must have one shape, "
+                f"got {tuple(acts.shape)} and {tuple(indices.shape)}"
+            )
+        shape, few = (*acts.shape[:-1], self.options.d_out), acts.shape[-1]
+        if not few:
+            return self.b_dec.expand(shape)
+        acts, indices = acts.reshape(-1, few).to(self.W_dec.dtype), indices.reshape(-1, few)
+        norms = self.norms()
+        values = acts if norms is None else acts / norms[indices]
+        summed = functional.embedding_bag(indices, self.W_dec, per_sample_weights=values, mode="sum")
+        return (summed + self.b_dec).view(shape)
+
+    def select(self, x: Tensor, times: int = 1) -> Selected:
         options = self.options
         settled = self.progress >= 1 or not self.training
         k = options.k * (1.0 if settled else options.k_start ** (1 - self.progress)) * times
@@ -90,11 +108,13 @@ class Computes(nn.Module):
         return select_latents(x, weights, options, soft=soft, k=k if soft else round(k), ragged=ragged)
 
     def weights(self) -> Weights:
+        """What selection reads."""
         centre = self.b_dec if self.options.subtract_b_dec else None
         threshold = self.threshold if self.options.activation == "jumprelu" else None
         return Weights(self.W_enc, self.b_enc, centre, self.norms(), threshold)
 
     def norms(self) -> Tensor | None:
+        """Of the decoder's rows, where selection is by them."""
         if not self.options.scale_by_decoder_norm:
             return None
         return row_norms(self.W_dec.detach()).clamp_min(torch.finfo(self.W_dec.dtype).tiny)
@@ -102,11 +122,9 @@ class Computes(nn.Module):
     @torch.no_grad()
     def _follow_threshold(self, found: Selected) -> None:
         assert self.threshold is not None
-        smallest = (
-            torch.where(found.scores > 0, found.scores, torch.inf).amin() if len(found.scores) else None
-        )
-        if smallest is None:
+        if not len(found.scores):
             return
+        smallest = torch.where(found.scores > 0, found.scores, torch.inf).amin()
         smallest = torch.where(smallest.isfinite(), smallest, self.threshold.clamp_min(0)).to(
             self.threshold.dtype
         )
@@ -143,3 +161,9 @@ def padded(found: Selected, count: int) -> tuple[Tensor, Tensor]:
         acts.new_zeros(count, longest).index_put(places, acts),
         layout.indices.new_zeros(count, longest).index_put(places, layout.indices),
     )
+
+
+def placed(some: Tensor, where: Tensor) -> Tensor:
+    """The rows ``some`` at the places that ``where`` (B,) marks, zeros at others."""
+    whole = some.new_zeros(len(where), some.shape[-1])
+    return whole.index_put((torch.nonzero(where).squeeze(-1),), some)

@@ -38,9 +38,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from khot.apps.sae._computing import Computes, padded
+from khot.apps.sae._computing import Computes, padded, placed
 from khot.apps.sae._conversions import as_jumprelu, fold_standardisation
 from khot.apps.sae._decoder_norms import project_gradient, unit_rows
 from khot.apps.sae._options import Activation, Options
@@ -187,7 +186,7 @@ class SparseAutoencoder(Computes):
             dense: a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
         """
         rows, shape = self.rows_of(x)
-        found = self._select(rows)
+        found = self.select(rows)
         if not dense:
             acts, indices = padded(found, len(rows))
             return Latents(*(part.view(*shape, acts.shape[-1]) for part in (acts, indices)))
@@ -198,31 +197,15 @@ class SparseAutoencoder(Computes):
     def decode(self, acts: Tensor, indices: Tensor | None = None) -> Tensor:
         """Reconstruct from what :meth:`encode` gave: ``decode(*latents)``, or dense activations; without
         ``W_skip``."""
-        name = "SparseAutoencoder.decode"
-        norms = self.norms()
-        if indices is None:
-            if acts.shape[-1:] != (self.num_latents,):
-                raise ValueError(
-                    f"{name}: acts without indices must have the last dimension {self.num_latents}, "
-                    f"got {tuple(acts.shape)}"
-                )
-            acts = acts.to(self.W_dec.dtype)
-            return (acts if norms is None else acts / norms) @ self.W_dec + self.b_dec
-        if acts.shape != indices.shape:
+        if indices is not None:
+            return self.decode_entries(acts, indices)
+        if acts.shape[-1:] != (self.num_latents,):
             raise ValueError(
-                f"{name}: acts and indices must have one shape, got {tuple(acts.shape)} and "
-                f"{tuple(indices.shape)}"
+                f"SparseAutoencoder.decode: acts without indices must have the last dimension "
+                f"{self.num_latents}, got {tuple(acts.shape)}"
             )
-        shape = (*acts.shape[:-1], self.options.d_out)
-        if not acts.shape[-1]:
-            return self.b_dec.expand(shape)
-        acts, indices = (
-            acts.reshape(-1, acts.shape[-1]).to(self.W_dec.dtype),
-            indices.reshape(-1, acts.shape[-1]),
-        )
-        values = acts if norms is None else acts / norms[indices]
-        summed = functional.embedding_bag(indices, self.W_dec, per_sample_weights=values, mode="sum")
-        return (summed + self.b_dec).view(shape)
+        norms, acts = self.norms(), acts.to(self.W_dec.dtype)
+        return (acts if norms is None else acts / norms) @ self.W_dec + self.b_dec
 
     def forward(
         self,
@@ -258,7 +241,7 @@ class SparseAutoencoder(Computes):
                 f"{dead_mask.dtype} {tuple(dead_mask.shape)}"
             )
         if mask is None:
-            out, latents, numbers = self._reconstruct(rows, target, dead_mask, total_variance)
+            out, acts, indices, numbers = self.reconstruct(rows, target, dead_mask, total_variance)
         else:
             if mask.dtype != torch.bool or mask.shape != shape:
                 raise ValueError(
@@ -266,10 +249,9 @@ class SparseAutoencoder(Computes):
                     f"{tuple(mask.shape)}"
                 )
             real = mask.reshape(-1)
-            some, few, numbers = self._reconstruct(rows[real], target[real], dead_mask, total_variance)
-            out = self.b_dec.expand(len(rows), -1).index_put((real.nonzero().squeeze(-1),), some)
-            latents = tuple(t.new_zeros(len(rows), t.shape[-1]).masked_scatter(real[:, None], t) for t in few)
-        acts, indices = latents
+            *parts, numbers = self.reconstruct(rows[real], target[real], dead_mask, total_variance)
+            out, acts, indices = (placed(part, real) for part in parts)
+            out = torch.where(real[:, None], out, self.b_dec)
         many = (*shape, acts.shape[-1])
         return Reconstruction(
             out.view(*shape, self.options.d_out), acts.view(many), indices.view(many), *numbers
