@@ -83,7 +83,7 @@ def train_command(
                 "num_latents": num_latents,
                 "k": k,
                 "activation": activation,
-                "prefixes": tuple(int(end) for end in prefixes.split(",") if end.strip()),
+                "prefixes": _numbers("--prefixes", prefixes),
                 "k_start": k_start,
                 "steps": steps,
                 "batch_size": batch_size,
@@ -198,6 +198,13 @@ def _store(
         report=report,
     )
     return store, decode
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"{option} must be numbers with commas between, got {text!r}") from None
 
 
 def _from_source(source: str) -> tuple[Any, Iterable[Any]]:

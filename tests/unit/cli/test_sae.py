@@ -133,6 +133,15 @@ def test_a_model_of_transformers_is_trained_on_a_text_file(folder):
             ["--source", "own_network:small", "--hook-point", "1", "--k", "0"],
             "k must be an integer ≥ 1, got 0",
         ),
+        (
+            ["--source", "own_network:small", "--hook-point", "1", "--k", "9999"],
+            "k must be at most num_latents",
+        ),
+        (
+            ["--activations", "nowhere", "--prefixes", "4,x"],
+            "--prefixes must be numbers with commas between, got '4,x'",
+        ),
+        (["--activations", "nowhere", "--prefixes", "8,4"], "prefixes must be rising integers"),
         (["--activations", "nowhere"], "there is no nowhere/store.json"),
         (["--activations", "nowhere", "--format", "npz"], "--format must be saelens or sparsify, got 'npz'"),
         (["--activations", "nowhere", "--format", "sparsify"], "sparsify has no batch_topk"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from khot.apps.sae._options import ACTIVATIONS, Activation
+from khot.apps.sae.autoencoder import SparseAutoencoder
 
 __all__ = ["TrainSettings"]
 
@@ -83,10 +84,15 @@ class TrainSettings:
                 raise ValueError(
                     f"TrainSettings: {field} must be a number ≥ 0 (learning_rate > 0), got {value!r}"
                 )
+        if self.k > self.num_latents:
+            raise ValueError(
+                f"TrainSettings: k must be at most num_latents = {self.num_latents}, got {self.k}"
+            )
         if self.warmup + self.decay > 1:
             raise ValueError(
                 f"TrainSettings: warmup + decay must be at most 1, got {self.warmup} + {self.decay}"
             )
+        self.autoencoder(1, device="meta")  # refuses prefixes, candidates and temperatures that cannot be
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
@@ -96,6 +102,20 @@ class TrainSettings:
         if unknown:
             raise ValueError(f"TrainSettings: no field {unknown[0]!r}; there are {', '.join(known)}")
         return cls(**dict(fields))
+
+    def autoencoder(self, d_in: int, device: str | None = None) -> SparseAutoencoder:
+        """A new autoencoder of these settings, of inputs of that length."""
+        return SparseAutoencoder(
+            d_in,
+            self.num_latents,
+            self.k,
+            self.activation,
+            prefixes=self.prefixes,
+            k_start=self.k_start,
+            temperature=self.temperature,
+            candidates=self.candidates or None,
+            device=device,
+        )
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""

@@ -67,16 +67,7 @@ def train(
         check_safetensors()
     mean, scale = standardisation(store)
     torch.manual_seed(settings.seed)  # pyright: ignore[reportUnknownMemberType]
-    autoencoder = SparseAutoencoder(
-        store.d,
-        settings.num_latents,
-        settings.k,
-        settings.activation,
-        prefixes=settings.prefixes,
-        k_start=settings.k_start,
-        temperature=settings.temperature,
-        candidates=settings.candidates or None,
-    )
+    autoencoder = settings.autoencoder(store.d)
     optimizer = torch.optim.Adam(autoencoder.parameters(), lr=settings.learning_rate, fused=True)
     idle = torch.zeros(settings.num_latents, dtype=torch.int64)  # tokens since a latent was active
     history: dict[str, Any] = {"step": [], "fvu": [], "l0": [], "dead": [], "seconds": 0.0}

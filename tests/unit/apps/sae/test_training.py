@@ -127,6 +127,8 @@ def test_standardised_activations_have_mean_0_and_the_squared_norm_d(store):
         ({"learning_rate": 0.0}, "learning_rate must be a number ≥ 0"),
         ({"clip": math.nan}, "clip must be a number ≥ 0"),
         ({"warmup": 0.6, "decay": 0.6}, "warmup + decay must be at most 1"),
+        ({"k": 40, "num_latents": 30}, "k must be at most num_latents = 30, got 40"),
+        ({"activation": "sigmoid_topk", "candidates": 3}, "candidates must be an integer in 32"),
         ({"step": 3}, "no field 'step'; there are num_latents"),
     ],
 )
