@@ -3,22 +3,20 @@ bits."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from khot.apps.sae._run_state import RunState
 from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.batches import ShuffledActivations
 from khot.apps.sae.settings import TrainSettings
-from khot.vision.tensor_files import check_safetensors, read_tensors, write_tensors
-from khot.whole_files import write_json
+from khot.vision.tensor_files import check_safetensors
 
 __all__ = ["standardisation", "train"]
 
@@ -66,36 +64,28 @@ def train(
     if output is not None:
         check_safetensors()
     mean, scale = standardisation(store)
-    torch.manual_seed(settings.seed)  # pyright: ignore[reportUnknownMemberType]
-    autoencoder = settings.autoencoder(store.d)
-    optimizer = torch.optim.Adam(autoencoder.parameters(), lr=settings.learning_rate, fused=True)
-    idle = torch.zeros(settings.num_latents, dtype=torch.int64)  # tokens since a latent was active
-    history: dict[str, Any] = {"step": [], "fvu": [], "l0": [], "dead": [], "seconds": 0.0}
+    run = RunState.start(store, settings)
     path = None if output is None else Path(output) / _STATE
-    done = 0
     if path is not None and path.is_file():
-        done = _restore(path, store, settings, autoencoder, optimizer, idle, history)
+        run.restore(path)
     batches = ShuffledActivations(store, settings.batch_size, seed=settings.seed)
-    last = settings.steps if stop_after is None else min(done + stop_after, settings.steps)
+    last = settings.steps if stop_after is None else min(run.done + stop_after, settings.steps)
     every = max(settings.steps // _POINTS, 1)
-    autoencoder.train()
-    for step in range(done, last):
+    history = run.history
+    while run.done < last:
         started = time.perf_counter()
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate_at(step)
-        autoencoder.anneal(settings.progress_at(step))
-        result = _step(autoencoder, optimizer, (batches[step] - mean) * scale, idle, settings)
+        fvu, l0 = run.step((batches[run.done] - mean) * scale)
         history["seconds"] += time.perf_counter() - started
-        if (step + 1) % every == 0 or step + 1 == settings.steps:
-            dead = (idle >= settings.dead_after).float().mean().item()
-            for name, value in (("step", step), ("fvu", result[0]), ("l0", result[1]), ("dead", dead)):
+        if run.done % every == 0 or run.done == settings.steps:
+            dead = (run.idle >= settings.dead_after).float().mean().item()
+            for name, value in (("step", run.done - 1), ("fvu", fvu), ("l0", l0), ("dead", dead)):
                 history[name].append(value)
             if report is not None:
-                report(f"step {step + 1}, FVU {result[0]:.3f}, dead {dead:.1%}", (step + 1) / settings.steps)
-        if path is not None and (
-            step + 1 == last or (settings.checkpoint_steps and (step + 1) % settings.checkpoint_steps == 0)
-        ):
-            _keep(path, store, settings, autoencoder, optimizer, idle, history, step + 1)
+                report(f"step {run.done}, FVU {fvu:.3f}, dead {dead:.1%}", run.done / settings.steps)
+        due = settings.checkpoint_steps and run.done % settings.checkpoint_steps == 0
+        if path is not None and (due or run.done == last):
+            run.keep(path)
+    autoencoder = run.autoencoder
     autoencoder.anneal(1.0)
     autoencoder.fold_standardisation_(mean, scale)
     autoencoder.eval()
@@ -116,88 +106,4 @@ def standardisation(store: ActivationStore) -> tuple[Tensor, float]:
 
 def _sampled(count: int) -> Tensor:
     """Places spread evenly over a store."""
-    return torch.linspace(0, count - 1, min(count, _SAMPLE)).long()
-
-
-def _step(
-    autoencoder: SparseAutoencoder,
-    optimizer: torch.optim.Optimizer,
-    x: Tensor,
-    idle: Tensor,
-    settings: TrainSettings,
-) -> tuple[float, float]:
-    """One step; its FVU and L0. ``idle`` is brought up to date."""
-    dead = idle >= settings.dead_after if settings.auxk else None
-    result = autoencoder(x, dead_mask=dead)
-    optimizer.zero_grad()
-    result.loss(auxk=settings.auxk).backward()
-    if settings.unit_decoder:
-        autoencoder.project_decoder_gradient_()
-    if settings.clip:
-        torch.nn.utils.clip_grad_norm_(autoencoder.parameters(), settings.clip)
-    optimizer.step()  # pyright: ignore[reportUnknownMemberType]
-    if settings.unit_decoder:
-        autoencoder.normalize_decoder_()
-    idle += len(x)
-    idle[result.latent_indices[result.latent_acts > 0]] = 0
-    return result.fvu.item(), result.l0.item()
-
-
-def _keep(
-    path: Path,
-    store: ActivationStore,
-    settings: TrainSettings,
-    autoencoder: SparseAutoencoder,
-    optimizer: torch.optim.Optimizer,
-    idle: Tensor,
-    history: dict[str, Any],
-    done: int,
-) -> None:
-    tensors = {f"model.{name}": tensor for name, tensor in _tensors(autoencoder).items()}
-    moments = cast("dict[int, dict[str, Tensor]]", optimizer.state_dict()["state"])
-    for index, parts in moments.items():
-        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in parts.items()}
-    about = {"settings": dataclasses.asdict(settings), "store": store.about, "rows": len(store)}
-    write_tensors({**tensors, "idle": idle}, {**about, "history": history, "done": done}, path)
-    write_json(about["settings"], path.parent / "settings.json")
-
-
-def _restore(
-    path: Path,
-    store: ActivationStore,
-    settings: TrainSettings,
-    autoencoder: SparseAutoencoder,
-    optimizer: torch.optim.Optimizer,
-    idle: Tensor,
-    history: dict[str, Any],
-) -> int:
-    """Put the state of a stopped run in place; how many steps it has done."""
-    tensors, about = read_tensors(path)
-    if "settings" not in about or "done" not in about:
-        raise ValueError(f"train: {path} is not the state of a run")
-    asked = {**dataclasses.asdict(settings), "store": store.about, "rows": len(store)}
-    saved = {**about["settings"], "store": about["store"], "rows": about["rows"]}
-    for field, value in json.loads(json.dumps(asked)).items():
-        if saved.get(field) != value and field != "checkpoint_steps":
-            raise ValueError(
-                f"train: {path} is of a run with {field} = {json.dumps(saved.get(field))}, asked for "
-                f"{json.dumps(value)}; choose another folder"
-            )
-    own = _tensors(autoencoder)
-    moments: dict[int, dict[str, Tensor]] = {}
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            part, _, rest = name.partition(".")
-            if part == "model":
-                own[rest].copy_(tensor)
-            elif part == "optimizer":
-                index, _, moment = rest.partition(".")
-                moments.setdefault(int(index), {})[moment] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    idle.copy_(tensors["idle"])
-    history.update(about["history"])
-    return int(about["done"])
-
-
-def _tensors(autoencoder: SparseAutoencoder) -> dict[str, Tensor]:
-    return {**dict(autoencoder.named_parameters()), **dict(autoencoder.named_buffers())}
+    return torch.linspace(0, count - 1, min(count, _SAMPLE), dtype=torch.float64).long()
