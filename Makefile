@@ -91,5 +91,5 @@ clean: ## remove build products and caches, keep .venv
 	@rm -rf docs/_build docs/gallery docs/sg_execution_times.rst
 	@find . -path './.venv*' -prune -o -name __pycache__ -prune -exec rm -rf {} +
 
-distclean: clean ## clean, and remove .venv and .venv-peers
-	@rm -rf .venv .venv-peers
+distclean: clean ## clean, and remove .venv and the environments of peers
+	@rm -rf .venv .venv-*

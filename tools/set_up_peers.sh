@@ -1,20 +1,35 @@
 #!/bin/sh
-# Build .venv-peers: khot and its laboratory (editable) beside the packages it is measured against.
+# Build an environment beside .venv: khot and its laboratory (editable) with packages it is measured against.
 #
-#   PYTHON=python3.11 PIP_ARGS="--no-cache-dir" tools/set_up_peers.sh
+#   tools/set_up_peers.sh [peers]      .venv-peers: other operators, for `make bench-peers` and tests/extra/peers
+#   tools/set_up_peers.sh sae          .venv-sae: tools whose folders khot.apps.sae reads and writes: tests/extra/sae
+#   tools/set_up_peers.sh selectors    .venv-selectors: for `khot reproduce features`, tests/extra/selectors
+#   tools/set_up_peers.sh equations    .venv-equations: for `khot reproduce sindy` and `khot reproduce dictionary`
 #
-# Each peer is installed on its own, so one that fails does not stop the others; what failed is
-# printed at the end and `khot bench` reports it as absent. A second call with nothing changed
-# returns at once; FORCE=1 installs again (for instance to retry a failed peer).
+# Reads PYTHON=python3.11 and PIP_ARGS="--no-cache-dir". Each package is installed on its own, so one that fails
+# does not stop the others; what failed is printed at the end, and is reported as absent where it would be used.
+# A second call with nothing changed returns at once; FORCE=1 installs again (for instance to retry a failed one).
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-venv=$root/.venv-peers
-stamp=$venv/peers.stamp
+group=${1:-peers}
+venv=$root/.venv-$group
+stamp=$venv/set-up.stamp
 constraints=$root/constraints.txt
 python=${PYTHON:-python3}
 pip_args=${PIP_ARGS:-}
 force=${FORCE:-}
+
+case $group in
+    peers) extras='' ;;
+    sae) extras='[apps]' ;;
+    selectors) extras='[apps]' ;;
+    equations) extras='[apps,sindy]' ;;
+    *)
+        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, got %s\n' "$group" >&2
+        exit 2
+        ;;
+esac
 
 # The stamp stands for everything that decides what is installed.
 version=$("$python" -c 'import sys; print(sys.version)')
@@ -35,6 +50,10 @@ rm -f "$stamp"
 # shellcheck disable=SC2086
 pip_install() {
     "$venv/bin/python" -m pip install --quiet $pip_args -c "$constraints" "$@"
+}
+
+without_dependencies() {
+    pip_install --no-deps "$@"
 }
 
 torch_version() {
@@ -65,7 +84,7 @@ torch_before=$(torch_version)
 
 report=
 failed=
-install_peer() {
+install_package() {
     requirement=$1
     shift
     printf 'installing %s\n' "$requirement"
@@ -94,28 +113,64 @@ install_softtorch() {
     pip_install --ignore-requires-python "$@"
 }
 
-install_peer entmax==1.3 pip_install
-install_peer torchsort==0.1.10 install_torchsort
-install_peer difftopk==0.2.0 pip_install
-install_peer diffsort==0.2.0 pip_install
-install_peer colt5-attention==0.11.2 pip_install
-install_peer softtorch==0.1.1 install_softtorch
-install_peer jaxopt==0.8.5 pip_install
+install_stg() {
+    # It pins old versions of what is here already.
+    pip_install six h5py lifelines && without_dependencies "$@"
+}
 
-# For tests/extra/peers, not for measuring.
-pip_install pytest hypothesis || printf 'no pytest here: make test-extra skips the tests beside the peers\n'
+case $group in
+    peers)
+        install_package entmax==1.3 pip_install
+        install_package torchsort==0.1.10 install_torchsort
+        install_package difftopk==0.2.0 pip_install
+        install_package diffsort==0.2.0 pip_install
+        install_package colt5-attention==0.11.2 pip_install
+        install_package softtorch==0.1.1 install_softtorch
+        install_package jaxopt==0.8.5 pip_install
+        ;;
+    sae)
+        # What they import for folders of weights, and no more: their own lists bring CUDA packages and plotting.
+        pip_install safetensors transformers einops natsort simple-parsing accelerate datasets jaxtyping beartype \
+            better_abc fancy_einsum python-dotenv tenacity rich sentencepiece pandas nltk pyyaml babe==0.0.7 \
+            schedulefree wandb plotly plotly-express zstandard
+        install_package transformer-lens==3.9.0 without_dependencies
+        install_package sae-lens==6.54.12 without_dependencies
+        install_package eai-sparsify==1.3.3 without_dependencies
+        install_package dictionary-learning==0.1.0 without_dependencies
+        ;;
+    selectors)
+        install_package lassonet==0.0.21 pip_install
+        install_package abess==0.4.11 pip_install
+        install_package skscope==0.1.8 pip_install
+        install_package boruta==0.4.3 pip_install
+        install_package stg==0.1.2 install_stg
+        install_package pytorch-metric-learning==2.9.0 pip_install
+        install_package rdata==1.1.0 pip_install
+        install_package ISLP==0.6.0 without_dependencies  # for its data alone
+        ;;
+    equations)
+        install_package gurobipy==13.0.3 pip_install  # MIOSR, with its restricted licence
+        install_package dysts==0.96 pip_install
+        install_package ksvd==0.0.3 pip_install
+        install_package spams-bin==2.6.14 pip_install
+        install_package scikit-image==0.26.0 pip_install  # its pictures
+        ;;
+esac
+
+# For tests/extra, not for measuring.
+pip_install pytest hypothesis || printf 'no pytest here: make test-extra skips the tests beside these packages\n'
 
 printf 'installing khot and its laboratory (editable)\n'
-(cd "$root" && pip_install --no-build-isolation --editable . --editable ./benchmarks)
+(cd "$root" && pip_install --no-build-isolation --editable ".$extras" --editable ./benchmarks)
 
 torch_after=$(torch_version)
 if [ "$torch_before" != "$torch_after" ]; then
-    printf 'A peer replaced torch %s by %s: remove %s and find which.\n' \
+    printf 'A package replaced torch %s by %s: remove %s and find which.\n' \
         "$torch_before" "$torch_after" "$venv" >&2
     exit 1
 fi
 
-summary="peers' environment: $venv
+summary="environment of the $group: $venv
   torch $torch_after, khot $(installed_version khot)$report"
 [ -z "$failed" ] || summary="$summary
   not installed:$failed (FORCE=1 tries again)"
