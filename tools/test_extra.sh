@@ -26,7 +26,7 @@ group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
 
 python=.venv-sae/bin/python
-group 'tools for autoencoders' sae 'no .venv-sae: tools/set_up_sae.sh' \
+group autoencoders sae 'no .venv-sae: tools/set_up_peers.sh sae' \
     "$python" -c 'import pytest, sae_lens, sparsify'
 
 [ -z "$failed" ] || {

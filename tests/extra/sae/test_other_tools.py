@@ -1,7 +1,7 @@
 """Folders that khot writes are opened by SAELens, sparsify and dictionary_learning's layout, and theirs by
 khot.
 
-Runs in .venv-sae (tools/set_up_sae.sh), where the real packages are.
+Runs in .venv-sae (tools/set_up_peers.sh sae), where the real packages are.
 """
 
 import importlib
@@ -14,8 +14,8 @@ import torch
 
 from khot.apps.sae import SparseAutoencoder
 
-sae_lens = pytest.importorskip("sae_lens", reason="no sae-lens here: tools/set_up_sae.sh")
-sparsify = pytest.importorskip("sparsify", reason="no eai-sparsify here: tools/set_up_sae.sh")
+sae_lens = pytest.importorskip("sae_lens", reason="no sae-lens here: tools/set_up_peers.sh sae")
+sparsify = pytest.importorskip("sparsify", reason="no eai-sparsify here: tools/set_up_peers.sh sae")
 
 D, LATENTS, K = 12, 48, 5
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
