@@ -24,7 +24,6 @@ group 'several processes' processes 'this torch has no torch.distributed' \
 python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'
-
 python=.venv-sae/bin/python
 group autoencoders sae 'no .venv-sae: tools/set_up_peers.sh sae' \
     "$python" -c 'import pytest, sae_lens, sparsify'
