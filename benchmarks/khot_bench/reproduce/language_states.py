@@ -96,11 +96,20 @@ def tokenizer() -> Any:
 
 @functools.cache
 def language_model() -> Any:
-    """The model, in float32."""
+    """The model in float32, which is kept beside the archive: it takes a second to load, unlike Q4_1."""
     from transformers import AutoModelForCausalLM
 
-    path = _gguf()
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    ready = data_folder() / "smollm2" / "float32"
+    if not ready.is_dir():
+        path = _gguf()
+        model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+        del model.config.quantization_config  # what was read from Q4_1 is said to be no plain model
+        plain = type(model)(model.config)
+        plain.load_state_dict(model.state_dict())
+        unfinished = ready.with_name("float32.unfinished")
+        plain.save_pretrained(unfinished)
+        unfinished.rename(ready)
+    return AutoModelForCausalLM.from_pretrained(ready, dtype=torch.float32).eval()
 
 
 @functools.cache
