@@ -368,3 +368,15 @@ def test_wrong_inputs_are_refused_by_name():
         with pytest.raises(ValueError) as error:
             call()
         assert message in str(error.value)
+
+
+def test_inputs_in_any_memory_order_and_no_second_derivative():
+    autoencoder, x = made(), inputs(12, 9).T.requires_grad_()
+    leaves = [x, *autoencoder.parameters()]
+    found = torch.autograd.grad(autoencoder(x).sae_out.sum(), leaves)
+    wanted = torch.autograd.grad(dense_autoencoder.reconstruct(autoencoder, x).sum(), leaves)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    (first,) = torch.autograd.grad(autoencoder(x).fvu, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.sum().backward()
