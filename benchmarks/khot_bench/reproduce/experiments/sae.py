@@ -83,7 +83,6 @@ _COLUMNS = (
     ("CE recovered, JumpReLU", "ce_loss_score JumpReLU", 4),
     ("L0, JumpReLU", "l0 JumpReLU", 1),
     ("dead, %", "dead %", 2),
-    ("ms a step", "step ms", 0),
 )
 
 
