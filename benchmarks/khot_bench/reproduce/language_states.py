@@ -103,7 +103,7 @@ def language_model() -> Any:
     if not ready.is_dir():
         path = _gguf()
         model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-        del model.config.quantization_config  # what was read from Q4_1 is said to be no plain model
+        delattr(model.config, "quantization_config")  # what was read from Q4_1 is said to be no plain model
         plain = type(model)(model.config)
         plain.load_state_dict(model.state_dict())
         unfinished = ready.with_name("float32.unfinished")
