@@ -30,6 +30,9 @@ group 'equations and dictionaries' equations 'no .venv-equations with pytest: to
 python=.venv-selectors/bin/python
 group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_peers.sh selectors' \
     "$python" -c 'import hypothesis, pytest'
+python=.venv-sae/bin/python
+group autoencoders sae 'no .venv-sae: tools/set_up_peers.sh sae' \
+    "$python" -c 'import pytest, sae_lens, sparsify'
 
 [ -z "$failed" ] || {
     echo "test-extra: failed:$failed" >&2

@@ -49,6 +49,7 @@ Modules and packages
     khot.apps.beam          beam search with a gradient
     khot.apps.features      exactly k features: an estimator of scikit-learn, a gate, other ones for each row
     khot.apps.neighbors     nearest neighbours that learn: a loss over embeddings, and for scikit-learn
+    khot.apps.sae           sparse autoencoders: training, and files that other tools open
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``

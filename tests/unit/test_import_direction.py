@@ -144,6 +144,7 @@ def test_every_part_has_a_place_in_the_order():
         ("khot.metrics", "from khot.constraints import k_hot"),
         ("khot.nn.x", "from khot.vision import tokens"),
         ("khot.nn.x", "from khot.apps.moe import TopKRouter"),
+        ("khot.nn.x", "from khot.apps.sae import SparseAutoencoder"),
         ("khot.compare.x", "from khot.testing import truth"),
         ("khot.compare.x", "import khot.cli"),
         ("khot.compare.x", "from khot_bench import suites"),

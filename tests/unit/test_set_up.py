@@ -401,7 +401,15 @@ def test_extra_groups_say_what_is_missing(project: Project):
     result = project.make("-o", "venv", "test-extra")
     assert result.returncode == 0, result.stderr
     lines = [line.split(": ", 2)[1:] for line in result.stdout.splitlines()]
-    groups = ["R", "browser", "several processes", "peers", "equations and dictionaries"]
+    groups = [
+        "R",
+        "browser",
+        "several processes",
+        "peers",
+        "equations and dictionaries",
+        "selectors and metric learning",
+        "autoencoders",
+    ]
     assert [line[0] for line in lines] == groups
     assert lines[2][1] == "skipped (this torch has no torch.distributed)"
     python.write_text("#!/bin/sh\nexit 1\n")

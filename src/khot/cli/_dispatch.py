@@ -22,6 +22,7 @@ Command = Callable[[Sequence[str]], Any]
 COMMANDS = {
     "compare": "measure the operators on this machine: tables, and a page to look at",
     "train": "train a network that selects k tokens, or a plain one",
+    "sae": "train sparse autoencoders, and convert them between tools",
     "demo": "a differentiable top-k at work, in a few seconds",
     "doctor": "what khot found on this machine, and how to get what it did not",
 }

@@ -1,0 +1,38 @@
+"""Sparse autoencoders: trained on a processor in reasonable time, in files that other tools open.
+
+* :class:`SparseAutoencoder` encodes and decodes; :class:`Reconstruction` and :class:`Latents` are what it
+  gives;
+* :func:`collect_activations` writes the activations of a network to disk, :class:`ActivationStore` reads
+  them,
+  :class:`ShuffledActivations` gives them in batches, :func:`train` trains as :class:`TrainSettings` say;
+* :func:`core_metrics` and :func:`language_model_metrics` measure, :func:`latent_density`,
+  :func:`top_examples` and
+  :func:`write_report` show.
+"""
+
+from khot.apps.sae.activations import ActivationStore, collect_activations
+from khot.apps.sae.autoencoder import SparseAutoencoder
+from khot.apps.sae.batches import ShuffledActivations
+from khot.apps.sae.examples import LatentExamples, latent_density, top_examples
+from khot.apps.sae.metrics import core_metrics, language_model_metrics
+from khot.apps.sae.report import write_report
+from khot.apps.sae.result import Latents, Reconstruction
+from khot.apps.sae.settings import TrainSettings
+from khot.apps.sae.training import train
+
+__all__ = [
+    "ActivationStore",
+    "LatentExamples",
+    "Latents",
+    "Reconstruction",
+    "ShuffledActivations",
+    "SparseAutoencoder",
+    "TrainSettings",
+    "collect_activations",
+    "core_metrics",
+    "language_model_metrics",
+    "latent_density",
+    "top_examples",
+    "train",
+    "write_report",
+]

@@ -1,0 +1,169 @@
+"""How a sparse autoencoder computes: from parameters and options to active latents, outputs and losses."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from khot.apps.sae._auxiliary import auxk_loss, widened
+from khot.apps.sae._decoder_norms import row_norms
+from khot.apps.sae._entry_gradients import weighted_rows
+from khot.apps.sae._options import Options
+from khot.apps.sae._selecting import Selected, Weights, select_latents
+
+__all__ = ["Computes", "padded", "placed"]
+
+_MEMORY = 0.99  # of the running mean of the threshold
+
+
+class Computes(nn.Module):
+    """The passes of :class:`khot.apps.sae.SparseAutoencoder`, which makes the parameters."""
+
+    options: Options
+    progress: float
+    W_enc: nn.Parameter
+    b_enc: nn.Parameter
+    W_dec: nn.Parameter
+    b_dec: nn.Parameter
+    W_skip: nn.Parameter | None
+    threshold: Tensor | None
+
+    def reconstruct(
+        self, x: Tensor, y: Tensor, dead: Tensor | None, variance: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Outputs (B, d_out), activations and indices (B, K), and the numbers of `Reconstruction` from
+        ``fvu`` on."""
+        found = self.select(x)
+        wide = widened(y)
+        if variance is None:
+            spread = (wide - wide.mean(0)).square().sum() if len(y) else wide.sum()
+            # One token, or equal ones, have no variance: the numbers stay finite.
+            variance = spread.clamp_min(torch.finfo(torch.float32).eps * (wide.square().sum() + 1e-12))
+        zero = wide.new_zeros(())
+        multi = zero
+        if self.options.multi_topk:
+            more = self.select(x, 4)
+            error = self._decoded(more, x) - y
+            multi = widened(error).square().sum() / variance
+        ends = self.options.prefixes
+        partial: list[Tensor] = []
+        for end in ends[:-1]:
+            inside = found.values * (found.layout.indices < end)
+            partial.append(
+                widened(self._decoded(found._replace(values=inside), x) - y).square().sum() / variance
+            )
+        out = self._decoded(found, x)
+        error = widened(out - y).square().sum() / variance
+        aux = zero
+        if dead is not None:
+            aux = (
+                auxk_loss(x, (y - out).detach(), self.weights(), self.W_dec, dead, self.options.k_aux)
+                / variance
+            )
+        l0 = (found.values > 0).sum() / max(len(x), 1)
+        prefix = torch.stack(partial).mean() if partial else zero
+        if self.training and self.options.activation == "batch_topk":
+            self._follow_threshold(found)
+        return out, *padded(found, len(x)), (error, aux, multi, l0, prefix)
+
+    def _decoded(self, found: Selected, x: Tensor) -> Tensor:
+        out = weighted_rows(found.values, self.W_dec, found.layout) + self.b_dec
+        return out if self.W_skip is None else out + x @ self.W_skip.T
+
+    def decode_entries(self, acts: Tensor, indices: Tensor) -> Tensor:
+        """Reconstruct from activations and indices (…, K)."""
+        if acts.shape != indices.shape:
+            raise ValueError(
+                "SparseAutoencoder.decode: acts and indices must have one shape, "
+                f"got {tuple(acts.shape)} and {tuple(indices.shape)}"
+            )
+        shape, few = (*acts.shape[:-1], self.options.d_out), acts.shape[-1]
+        if not few:
+            return self.b_dec.expand(shape)
+        acts, indices = acts.reshape(-1, few).to(self.W_dec.dtype), indices.reshape(-1, few)
+        norms = self.norms()
+        values = acts if norms is None else acts / norms[indices]
+        summed = functional.embedding_bag(indices, self.W_dec, per_sample_weights=values, mode="sum")
+        return (summed + self.b_dec).view(shape)
+
+    def select(self, x: Tensor, times: int = 1) -> Selected:
+        options = self.options
+        settled = self.progress >= 1 or not self.training
+        k = options.k * (1.0 if settled else options.k_start ** (1 - self.progress)) * times
+        first, last = options.temperature
+        soft = None
+        if options.activation == "sigmoid_topk" and not settled:
+            soft = first * (last / first) ** self.progress
+        weights = self.weights()
+        if options.activation == "batch_topk" and not self.training:
+            assert self.threshold is not None
+            if float(self.threshold) < 0:
+                raise RuntimeError(
+                    "SparseAutoencoder: the threshold of batch_topk is not known: train, or call "
+                    "fit_threshold(x)"
+                )
+            weights = weights._replace(threshold=self.threshold)
+        ragged = options.activation in ("batch_topk", "jumprelu")
+        return select_latents(x, weights, options, soft=soft, k=k if soft else round(k), ragged=ragged)
+
+    def weights(self) -> Weights:
+        """What selection reads."""
+        centre = self.b_dec if self.options.subtract_b_dec else None
+        threshold = self.threshold if self.options.activation == "jumprelu" else None
+        return Weights(self.W_enc, self.b_enc, centre, self.norms(), threshold)
+
+    def norms(self) -> Tensor | None:
+        """Of the decoder's rows, where selection is by them."""
+        if not self.options.scale_by_decoder_norm:
+            return None
+        return row_norms(self.W_dec.detach()).clamp_min(torch.finfo(self.W_dec.dtype).tiny)
+
+    @torch.no_grad()
+    def _follow_threshold(self, found: Selected) -> None:
+        assert self.threshold is not None
+        if not len(found.scores):
+            return
+        smallest = torch.where(found.scores > 0, found.scores, torch.inf).amin()
+        smallest = torch.where(smallest.isfinite(), smallest, self.threshold.clamp_min(0)).to(
+            self.threshold.dtype
+        )
+        moved = torch.lerp(smallest, self.threshold, _MEMORY)
+        self.threshold.copy_(torch.where(self.threshold < 0, smallest, moved))
+
+    def rows_of(self, x: Tensor) -> tuple[Tensor, torch.Size]:
+        """Inputs as (B, d_in) in the parameters' dtype, and their shape without the last dimension."""
+        if not x.is_floating_point() or x.shape[-1:] != (self.options.d_in,):
+            raise ValueError(
+                f"SparseAutoencoder: x must be floating-point with the last dimension {self.options.d_in}, "
+                f"got {x.dtype} of shape {tuple(x.shape)}"
+            )
+        return x.reshape(-1, self.options.d_in).to(self.W_enc.dtype), x.shape[:-1]
+
+    def _target(self, y: Tensor, shape: torch.Size) -> Tensor:
+        if y.shape != (*shape, self.options.d_out):
+            raise ValueError(
+                f"SparseAutoencoder: y must have the shape {(*shape, self.options.d_out)}, got "
+                f"{tuple(y.shape)}"
+            )
+        return y.reshape(-1, self.options.d_out).to(self.W_dec.dtype)
+
+
+def padded(found: Selected, count: int) -> tuple[Tensor, Tensor]:
+    """Activations and indices (count, K) of the entries, with zeros where a row has fewer than others."""
+    layout, acts = found.layout, found.scores
+    if found.per_row:
+        return acts.view(count, found.per_row), layout.indices.view(count, found.per_row)
+    inside = torch.arange(len(acts), device=acts.device) - layout.starts[layout.rows]
+    longest = int(inside.max()) + 1 if len(acts) else 0
+    places = (layout.rows, inside)
+    return (
+        acts.new_zeros(count, longest).index_put(places, acts),
+        layout.indices.new_zeros(count, longest).index_put(places, layout.indices),
+    )
+
+
+def placed(some: Tensor, where: Tensor) -> Tensor:
+    """The rows ``some`` at the places that ``where`` (B,) marks, zeros at others."""
+    whole = some.new_zeros(len(where), some.shape[-1])
+    return whole.index_put((torch.nonzero(where).squeeze(-1),), some)

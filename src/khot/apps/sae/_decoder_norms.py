@@ -1,0 +1,27 @@
+"""Norms of rows: decoder rows of norm 1, and gradients that do not change it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+__all__ = ["project_gradient", "row_norms", "unit_rows"]
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """The Euclidean norms (…) of vectors (…, d)."""
+    return cast(Tensor, torch.linalg.vector_norm(rows, dim=-1))  # pyright: ignore[reportUnknownMemberType]
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """The rows at norm 1; a row of zeros stays."""
+    norms = row_norms(rows).unsqueeze(-1)
+    return rows / torch.where(norms > 0, norms, 1)
+
+
+def project_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
+    """The gradient without its part along each row, which would only change the norm."""
+    units = unit_rows(rows)
+    return gradient - (gradient * units).sum(-1, keepdim=True) * units

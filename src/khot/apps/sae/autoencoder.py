@@ -1,0 +1,350 @@
+r"""Sparse autoencoders: a vector as a sum of few of many learned directions.
+
+.. math:: z = \mathrm{act}\big(E (x - b_\text{dec}) + b_\text{enc}\big), \qquad \hat x = D^\top z +
+b_\text{dec},
+
+with at most about k of the M latents z active. ``activation`` says which:
+
+=============  =====================================  ====================================================
+activation     in training                            in evaluation
+=============  =====================================  ====================================================
+topk           the k largest of each token            the same
+batch_topk     the k·B largest of a batch of B        those above a threshold, the running mean of the
+                                                      smallest that was active in training
+sigmoid_topk   the candidates of each token, times    the k largest of each token
+               their sigmoid top-k weights, which
+               ``anneal`` sharpens; at last as topk
+jumprelu       those above a threshold of each        the same
+               latent, which is given, not learned
+=============  =====================================  ====================================================
+
+All pre-activations exist once, without a graph: selection is by :func:`khot.topk_entries`, decoding sums
+the rows of active latents, and the gradients of encoder and decoder come from the active entries. They are
+those of the dense form.
+
+Cost: one product of O(B M d_in); all else is O(B k d).
+
+Reference: Gao et al. (2024), arXiv:2406.04093 (TopK, AuxK, Multi-TopK); Bussmann, Leask & Nanda (2024),
+arXiv:2412.06410 (BatchTopK); Rajamanoharan et al. (2024), arXiv:2407.14435 (JumpReLU); Bussmann et al.
+(2025), arXiv:2503.17547 (Matryoshka); Dunefsky et al. (2024), arXiv:2406.11944, and Paulo et al. (2025),
+arXiv:2501.18823 (transcoders, with skip); sigmoid top-k: Wijk, Vinuesa & Azizpour (2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from khot.apps.sae._computing import Computes, padded, placed
+from khot.apps.sae._conversions import as_jumprelu, fold_standardisation
+from khot.apps.sae._decoder_norms import project_gradient, unit_rows
+from khot.apps.sae._options import Activation, Options
+from khot.apps.sae.files import FileFormat, read_folder, write_folder
+from khot.apps.sae.result import Latents, Reconstruction
+from khot.apps.sae.thresholds import first_threshold, threshold_for
+
+__all__ = ["SparseAutoencoder"]
+
+
+class SparseAutoencoder(Computes):
+    r"""A sparse autoencoder, or a transcoder.
+
+    Args:
+        d_in: the length of an input.
+        num_latents: how many latents, M.
+        k: how many of them are active, exactly (``topk``, ``sigmoid_topk``) or in the mean.
+        activation: see the table of :mod:`khot.apps.sae.autoencoder`.
+        transcoder: predict another vector, ``forward(x, y)``; then ``b_dec`` is not subtracted from inputs.
+        d_out: the length of an output, of a transcoder.
+        skip: add a linear map of the input to the output, ``W_skip``, zero at first.
+        subtract_b_dec: subtract ``b_dec`` from inputs; unless a transcoder.
+        tied: start with the encoder equal to the decoder; else with another draw.
+        normalize_decoder: the decoder's rows start with norm 1; keep them there with
+            :meth:`normalize_decoder_`.
+        scale_by_decoder_norm: select by, and give, pre-activations times the decoder's norms.
+        prefixes: of a Matryoshka autoencoder: the latents before each of these numbers reconstruct alone
+            too. The last is ``num_latents``, and may be left out.
+        k_aux: how many dead latents a token may use for AuxK; ``d_out // 2`` if not given.
+        multi_topk: have ``multi_topk_fvu``, the error with 4 k latents.
+        k_start: training starts with so many times k active latents; :meth:`anneal` brings them down.
+        temperature: of ``sigmoid_topk``, at first and at last, in the units of the pre-activations.
+        candidates: of ``sigmoid_topk``: how many latents of a token, the largest, share the weights; 4 k if
+            not given.
+        threshold: of ``jumprelu``: a number or one for each latent; of ``batch_topk``, if it is known.
+        device: of the parameters.
+        dtype: of the parameters; inputs are cast to it.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> autoencoder = SparseAutoencoder(d_in=16, num_latents=64, k=4)
+        >>> result = autoencoder(torch.randn(10, 16))
+        >>> result.sae_out.shape, result.latent_acts.shape, result.l0.item() <= 4
+        (torch.Size([10, 16]), torch.Size([10, 4]), True)
+        >>> result.loss().backward()
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        num_latents: int,
+        k: int,
+        activation: Activation = "topk",
+        *,
+        transcoder: bool = False,
+        d_out: int | None = None,
+        skip: bool = False,
+        subtract_b_dec: bool | None = None,
+        tied: bool = True,
+        normalize_decoder: bool = True,
+        scale_by_decoder_norm: bool = False,
+        prefixes: Sequence[int] = (),
+        k_aux: int | None = None,
+        multi_topk: bool = False,
+        k_start: float = 1.0,
+        temperature: tuple[float, float] = (0.5, 0.05),
+        candidates: int | None = None,
+        threshold: float | Tensor | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        d_out = d_in if d_out is None else d_out
+        ends = tuple(prefixes)
+        self.options = options = Options(
+            d_in=d_in,
+            num_latents=num_latents,
+            k=k,
+            activation=activation,
+            d_out=d_out,
+            transcoder=transcoder,
+            skip=skip,
+            subtract_b_dec=not transcoder if subtract_b_dec is None else subtract_b_dec,
+            normalize_decoder=normalize_decoder,
+            scale_by_decoder_norm=scale_by_decoder_norm,
+            prefixes=(*ends, num_latents) if ends and ends[-1] != num_latents else ends,
+            k_aux=max(d_out // 2, 1) if k_aux is None else k_aux,
+            multi_topk=multi_topk,
+            k_start=k_start,
+            temperature=temperature,
+            candidates=min(max(4 * k, round(k * k_start)), num_latents) if candidates is None else candidates,
+        )
+        kind: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.W_enc = nn.Parameter(torch.empty(num_latents, d_in, **kind))
+        self.b_enc = nn.Parameter(torch.empty(num_latents, **kind))
+        self.W_dec = nn.Parameter(torch.empty(num_latents, d_out, **kind))
+        self.b_dec = nn.Parameter(torch.empty(d_out, **kind))
+        self.W_skip = nn.Parameter(torch.empty(d_out, d_in, **kind)) if skip else None
+        self.register_buffer("threshold", first_threshold(options, threshold, device))
+        self.progress = 0.0
+        self.reset_parameters(tied=tied)
+
+    def reset_parameters(self, *, tied: bool = True) -> None:
+        """Random directions of norm 1 for the decoder, the same or others for the encoder, biases 0."""
+        with torch.no_grad():
+            nn.init.normal_(self.W_dec, std=self.options.d_out**-0.5)
+            if self.options.normalize_decoder:
+                self.W_dec.copy_(unit_rows(self.W_dec))
+            if tied and self.W_enc.shape == self.W_dec.shape:
+                self.W_enc.copy_(self.W_dec)
+            else:
+                nn.init.normal_(self.W_enc, std=self.options.d_in**-0.5)
+                self.W_enc.copy_(unit_rows(self.W_enc))
+            for bias in (self.b_enc, self.b_dec, self.W_skip):
+                if bias is not None:
+                    nn.init.zeros_(bias)
+
+    @property
+    def k(self) -> int:
+        """How many latents are active after annealing."""
+        return self.options.k
+
+    @property
+    def num_latents(self) -> int:
+        """How many latents there are."""
+        return self.options.num_latents
+
+    def anneal(self, progress: float) -> None:
+        """Say how far training is, from 0 to 1: k and the temperature fall geometrically; at 1 selection is
+        hard.
+
+        Args:
+            progress: in [0, 1]; part of the ``state_dict``.
+        """
+        if not 0 <= progress <= 1:
+            raise ValueError(f"SparseAutoencoder: progress must be in [0, 1], got {progress}")
+        self.progress = float(progress)
+
+    def encode(self, x: Tensor, *, dense: bool = False) -> Latents | Tensor:
+        """The active latents of inputs (…, d_in).
+
+        Args:
+            x: inputs.
+            dense: a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
+        """
+        rows, shape = self.rows_of(x)
+        found = self.select(rows)
+        if not dense:
+            acts, indices = padded(found, len(rows))
+            return Latents(*(part.view(*shape, acts.shape[-1]) for part in (acts, indices)))
+        layout = found.layout
+        whole = found.scores.new_zeros(len(rows), self.num_latents)
+        return whole.index_put((layout.rows, layout.indices), found.scores).view(*shape, self.num_latents)
+
+    def decode(self, acts: Tensor, indices: Tensor | None = None) -> Tensor:
+        """Reconstruct from what :meth:`encode` gave: ``decode(*latents)``, or dense activations; without
+        ``W_skip``."""
+        if indices is not None:
+            return self.decode_entries(acts, indices)
+        if acts.shape[-1:] != (self.num_latents,):
+            raise ValueError(
+                f"SparseAutoencoder.decode: acts without indices must have the last dimension "
+                f"{self.num_latents}, got {tuple(acts.shape)}"
+            )
+        norms, acts = self.norms(), acts.to(self.W_dec.dtype)
+        return (acts if norms is None else acts / norms) @ self.W_dec + self.b_dec
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        dead_mask: Tensor | None = None,
+        total_variance: Tensor | None = None,
+    ) -> Reconstruction:
+        """Reconstruct x, or predict y.
+
+        Args:
+            x: inputs (…, d_in).
+            y: what to predict, (…, d_out); x if not given.
+            mask: of the shape (…), True for a real token. Padding has no active latent and is not counted.
+            dead_mask: boolean (num_latents,), which latents AuxK is to bring back.
+            total_variance: of the whole batch, where this is a part of it.
+
+        Returns:
+            :class:`Reconstruction`; its :meth:`~Reconstruction.loss` is what to minimise.
+        """
+        name = "SparseAutoencoder"
+        rows, shape = self.rows_of(x)
+        if y is None and self.options.d_out != self.options.d_in:
+            raise ValueError(f"{name}: a transcoder from {self.options.d_in} to {self.options.d_out} needs y")
+        target = rows if y is None else self._target(y, shape)
+        if dead_mask is not None and (
+            dead_mask.dtype != torch.bool or dead_mask.shape != (self.num_latents,)
+        ):
+            raise ValueError(
+                f"{name}: dead_mask must be boolean of shape ({self.num_latents},), got "
+                f"{dead_mask.dtype} {tuple(dead_mask.shape)}"
+            )
+        if mask is None:
+            out, acts, indices, numbers = self.reconstruct(rows, target, dead_mask, total_variance)
+        else:
+            if mask.dtype != torch.bool or mask.shape != shape:
+                raise ValueError(
+                    f"{name}: mask must be boolean of shape {tuple(shape)}, got {mask.dtype} "
+                    f"{tuple(mask.shape)}"
+                )
+            real = mask.reshape(-1)
+            *parts, numbers = self.reconstruct(rows[real], target[real], dead_mask, total_variance)
+            out, acts, indices = (placed(part, real) for part in parts)
+            out = torch.where(real[:, None], out, self.b_dec)
+        many = (*shape, acts.shape[-1])
+        return Reconstruction(
+            out.view(*shape, self.options.d_out), acts.view(many), indices.view(many), *numbers
+        )
+
+    @torch.no_grad()
+    def normalize_decoder_(self) -> None:
+        """Bring the decoder's rows to norm 1: after each step of the optimiser."""
+        self.W_dec.copy_(unit_rows(self.W_dec))
+
+    @torch.no_grad()
+    def project_decoder_gradient_(self) -> None:
+        """Take out of the decoder's gradient what would only change norms: before each step."""
+        if self.W_dec.grad is not None:
+            self.W_dec.grad.copy_(project_gradient(self.W_dec.grad, self.W_dec))
+
+    @torch.no_grad()
+    def fit_threshold(self, x: Tensor, l0: float | None = None) -> float:
+        """Set the threshold of ``batch_topk`` so that inputs (…, d_in) have k active latents in the mean.
+
+        Args:
+            x: inputs, the more the better.
+            l0: the wanted mean, instead of k.
+
+        Returns:
+            The threshold.
+        """
+        if self.options.activation != "batch_topk":
+            raise ValueError(
+                f"SparseAutoencoder: fit_threshold is for batch_topk, this is {self.options.activation}; "
+                "as_jumprelu(x) gives any of them a threshold"
+            )
+        found = threshold_for(self, x, self.options.k if l0 is None else l0)
+        assert self.threshold is not None
+        self.threshold.fill_(found)
+        return found
+
+    @torch.no_grad()
+    def as_jumprelu(self, x: Tensor | None = None, l0: float | None = None) -> SparseAutoencoder:
+        """The same weights with one threshold for all latents, as JumpReLU, which every tool can read.
+
+        Args:
+            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a
+                threshold is known (``batch_topk``, ``jumprelu``).
+            l0: the wanted mean, instead of k.
+
+        Returns:
+            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its
+            weights.
+        """
+        return as_jumprelu(self, x, l0)
+
+    @torch.no_grad()
+    def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
+        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are
+        divided by scale."""
+        fold_standardisation(self, mean, scale)
+
+    def save(
+        self, folder: str | Path, format: FileFormat = "saelens", *, about: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write a folder that other tools open; see :mod:`khot.apps.sae.files` for what is written as what.
+
+        Args:
+            folder: made if need be; each file is written wholly or not at all.
+            format: ``"saelens"`` or ``"sparsify"``.
+            about: for SAELens' ``metadata``: the model, the hook point.
+        """
+        write_folder(self, Path(folder), format, about or {})
+
+    @classmethod
+    def load(cls, folder: str | Path) -> SparseAutoencoder:
+        """Read a folder of SAELens, sparsify or dictionary_learning, or a ``params.npz`` of Gemma Scope.
+
+        The format is recognised; activation, k and dtype must be stated there, nothing is guessed.
+        """
+        return read_folder(cls, Path(folder))
+
+    def get_extra_state(self) -> float:
+        """How far annealing is, for the ``state_dict``."""
+        return self.progress
+
+    def set_extra_state(self, state: float) -> None:
+        """The same from a ``state_dict``."""
+        self.anneal(state)
+
+    def extra_repr(self) -> str:
+        """Show the settings."""
+        options = self.options
+        shown = [f"{options.d_in}", f"{options.num_latents}", f"{options.k}", repr(options.activation)]
+        shown += [
+            f"{name}=True"
+            for name in ("transcoder", "skip", "scale_by_decoder_norm")
+            if getattr(options, name)
+        ]
+        return ", ".join(shown + ([f"prefixes={options.prefixes}"] if options.prefixes else []))

@@ -1,0 +1,125 @@
+"""Folders of SAELens 6: ``cfg.json`` and ``sae_weights.safetensors``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from khot.apps.sae.files._reading import NAME, check_same, filled, read_config, stated, whole_number
+from khot.vision.tensor_files import read_tensors, write_tensors
+from khot.whole_files import write_json
+
+if TYPE_CHECKING:
+    from khot.apps.sae.autoencoder import SparseAutoencoder
+
+__all__ = ["WEIGHTS", "read", "write"]
+
+WEIGHTS = "sae_weights.safetensors"
+_CONFIG = "cfg.json"
+_SAVED = (
+    "architecture",
+    "d_in",
+    "d_sae",
+    "d_out",
+    "k",
+    "dtype",
+    "apply_b_dec_to_input",
+    "rescale_acts_by_decoder_norm",
+)
+_TRAINING = ("batchtopk", "matryoshka_batchtopk")  # SAELens itself opens them for training only
+_TRANSCODERS = ("jumprelu_transcoder", "jumprelu_skip_transcoder")
+_ARCHITECTURES = ("topk", "jumprelu", *_TRANSCODERS, *_TRAINING)
+
+
+def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]) -> None:
+    """Write what :meth:`khot.apps.sae.SparseAutoencoder.save` promises."""
+    options = autoencoder.options
+    saved = autoencoder
+    if options.activation in ("batch_topk", "jumprelu"):
+        saved = autoencoder.as_jumprelu()
+    elif options.transcoder or options.skip:
+        raise ValueError(
+            f"SparseAutoencoder.save: SAELens has no {options.activation} transcoder and no "
+            f"{options.activation} with a skip; "
+            "save as_jumprelu(x), or format='sparsify'"
+        )
+    tensors = {name: parameter.detach() for name, parameter in saved.named_parameters()}
+    centred = saved.options.subtract_b_dec
+    if saved.W_skip is not None and centred:  # their skip belongs to transcoders, which do not subtract b_dec
+        tensors["b_enc"] = tensors["b_enc"] - tensors["W_enc"] @ tensors["b_dec"]
+        centred = False
+    tensors["W_enc"] = tensors["W_enc"].T
+    config: dict[str, Any] = {
+        "d_in": options.d_in,
+        "d_sae": options.num_latents,
+        "dtype": str(saved.W_enc.dtype).removeprefix("torch."),
+        "device": "cpu",
+        "apply_b_dec_to_input": centred,
+        "normalize_activations": "none",
+        "reshape_activations": "none",
+        "metadata": {**about, "khot_activation": options.activation, "khot_k": options.k},
+        "architecture": "topk",
+    }
+    if saved.threshold is not None:
+        tensors["threshold"] = saved.threshold.to(saved.W_enc.dtype)
+        config["architecture"] = "jumprelu"
+        if options.transcoder or options.skip:
+            config["architecture"] = _TRANSCODERS[saved.W_skip is not None]
+            config["d_out"] = options.d_out
+    else:
+        config |= {"k": options.k, "rescale_acts_by_decoder_norm": options.scale_by_decoder_norm}
+    record = {field: config[field] for field in _SAVED if field in config}
+    write_tensors(tensors, {"khot_config": record}, folder / WEIGHTS)
+    write_json(config, folder / _CONFIG)
+
+
+def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
+    """Read what SAELens, or :func:`write`, wrote."""
+    path = weights.parent / _CONFIG
+    config = read_config(path)
+    architecture = stated(config, "architecture", path)
+    if architecture not in _ARCHITECTURES:
+        raise ValueError(
+            f"{NAME}: {path} has architecture {architecture!r}; khot reads {', '.join(_ARCHITECTURES)}"
+        )
+    for field in ("normalize_activations", "reshape_activations"):
+        if config.get(field, "none") not in ("none", None):
+            raise ValueError(f"{NAME}: {path} has {field} = {config[field]!r}; khot reads 'none'")
+    dtype = getattr(torch, str(stated(config, "dtype", path)).removeprefix("torch."), None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{NAME}: {path} has dtype {config['dtype']!r}, which torch does not know")
+    tensors, about = read_tensors(weights)
+    if "W_enc" not in tensors:
+        raise ValueError(f"{NAME}: {weights} lacks W_enc")
+    tensors["W_enc"] = tensors["W_enc"].T
+    latents = whole_number(config, "d_sae", path)
+    transcoder = architecture in _TRANSCODERS
+    settings: dict[str, Any] = {
+        "transcoder": transcoder,
+        "skip": architecture == "jumprelu_skip_transcoder",
+        "d_out": whole_number(config, "d_out", path) if transcoder else None,
+        "subtract_b_dec": bool(stated(config, "apply_b_dec_to_input", path)),
+        "normalize_decoder": False,
+        "dtype": dtype,
+    }
+    if architecture == "topk" or architecture in _TRAINING:
+        settings["scale_by_decoder_norm"] = bool(stated(config, "rescale_acts_by_decoder_norm", path))
+        settings["activation"] = "topk" if architecture == "topk" else "batch_topk"
+        k = whole_number(config, "k", path)
+    else:
+        settings["activation"] = "jumprelu"
+        notes = cast("dict[str, Any]", config.get("metadata") or {})
+        k = int(notes.get("khot_k") or latents)
+    name = "topk_threshold" if architecture in _TRAINING else "threshold"
+    if architecture != "topk":
+        if name not in tensors:
+            raise ValueError(f"{NAME}: {weights} lacks {name}, without which {architecture} is plain ReLU")
+        level = tensors.pop(name).float()
+        settings["threshold"] = level if level.min() >= 0 or architecture not in _TRAINING else None
+    if architecture == "matryoshka_batchtopk":
+        settings["prefixes"] = tuple(config.get("matryoshka_widths") or ())
+    check_same(config, about.get("khot_config"), path)
+    return filled(make(whole_number(config, "d_in", path), latents, k, **settings), tensors, weights)

@@ -1,0 +1,99 @@
+"""Folders of EleutherAI's sparsify 1: ``cfg.json`` and ``sae.safetensors``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from khot.apps.sae.files._reading import NAME, check_same, filled, read_config, stated, whole_number
+from khot.vision.tensor_files import read_tensors, write_tensors
+from khot.whole_files import write_json
+
+if TYPE_CHECKING:
+    from khot.apps.sae.autoencoder import SparseAutoencoder
+
+__all__ = ["WEIGHTS", "read", "write"]
+
+WEIGHTS = "sae.safetensors"
+_CONFIG = "cfg.json"
+_NAMES = {
+    "encoder.weight": "W_enc",
+    "encoder.bias": "b_enc",
+    "W_dec": "W_dec",
+    "b_dec": "b_dec",
+    "W_skip": "W_skip",
+}
+
+
+def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]) -> None:
+    """Write what :meth:`khot.apps.sae.SparseAutoencoder.save` promises."""
+    options = autoencoder.options
+    if options.activation not in ("topk", "sigmoid_topk"):
+        raise ValueError(
+            f"SparseAutoencoder.save: sparsify has no {options.activation}, only topk; "
+            "format='saelens' has jumprelu"
+        )
+    if options.d_out != options.d_in:
+        raise ValueError(
+            f"SparseAutoencoder.save: sparsify has no transcoder from {options.d_in} to "
+            f"{options.d_out}, only of equal lengths"
+        )
+    if about:
+        raise ValueError(f"SparseAutoencoder.save: sparsify has no place for about, got {dict(about)!r}")
+    tensors = {
+        name: autoencoder.get_parameter(own).detach() for name, own in _NAMES.items() if own != "W_skip"
+    }
+    norms = autoencoder.norms()
+    if norms is not None:  # selected by what is decoded: the same with norms in the encoder
+        tensors["encoder.weight"] = tensors["encoder.weight"] * norms[:, None]
+        tensors["encoder.bias"] = tensors["encoder.bias"] * norms
+        tensors["W_dec"] = tensors["W_dec"] / norms[:, None]
+    if not options.transcoder and not options.subtract_b_dec:  # sparsify always subtracts
+        tensors["encoder.bias"] = tensors["encoder.bias"] + tensors["encoder.weight"] @ tensors["b_dec"]
+    if autoencoder.W_skip is not None:
+        tensors["W_skip"] = autoencoder.W_skip.detach()
+    config: dict[str, Any] = {
+        "activation": "topk",
+        "expansion_factor": max(options.num_latents // options.d_in, 1),
+        "normalize_decoder": options.normalize_decoder,
+        "num_latents": options.num_latents,
+        "k": options.k,
+        "multi_topk": options.multi_topk,
+        "skip_connection": options.skip,
+        "transcode": options.transcoder,
+        "d_in": options.d_in,
+    }
+    write_tensors(tensors, {"khot_config": config}, folder / WEIGHTS)
+    write_json(config, folder / _CONFIG)
+
+
+def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
+    """Read what sparsify, or :func:`write`, wrote."""
+    path = weights.parent / _CONFIG
+    config = read_config(path)
+    activation = stated(config, "activation", path)
+    if activation != "topk":
+        raise ValueError(f"{NAME}: {path} has activation {activation!r}; khot reads 'topk'")
+    d_in = whole_number(config, "d_in", path)
+    latents = int(config.get("num_latents") or 0) or d_in * whole_number(config, "expansion_factor", path)
+    tensors, about = read_tensors(weights)
+    k = whole_number(config, "k", path)
+    check_same(config, about.get("khot_config"), path)
+    unknown = [name for name in tensors if name not in _NAMES]
+    if unknown or "encoder.weight" not in tensors:
+        raise ValueError(
+            f"{NAME}: {weights} {f'has {unknown[0]}' if unknown else 'lacks encoder.weight'}, unlike "
+            "sparsify's files"
+        )
+    autoencoder = make(
+        d_in,
+        latents,
+        k,
+        transcoder=bool(config.get("transcode", False)),
+        skip=bool(config.get("skip_connection", False)),
+        multi_topk=bool(config.get("multi_topk", False)),
+        normalize_decoder=bool(config.get("normalize_decoder", True)),
+        dtype=tensors["encoder.weight"].dtype,
+    )
+    return filled(autoencoder, {_NAMES[name]: tensor for name, tensor in tensors.items()}, weights)

@@ -1,0 +1,129 @@
+"""How a sparse autoencoder is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from khot.apps.sae._options import ACTIVATIONS, Activation
+from khot.apps.sae.autoencoder import SparseAutoencoder
+
+__all__ = ["TrainSettings"]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a sparse autoencoder is trained: Adam, a warm-up, then constant, at last linearly down to 0.
+
+    Args:
+        num_latents: how many latents.
+        k: how many are active.
+        activation: see :class:`khot.apps.sae.SparseAutoencoder`; so are the four that follow.
+        prefixes: of a Matryoshka autoencoder.
+        k_start: how many times k at first.
+        temperature: of ``sigmoid_topk``, at first and at last; activations are standardised before.
+        candidates: of ``sigmoid_topk``; 0 for 4 k.
+        steps: how many.
+        batch_size: tokens of a step.
+        learning_rate: the highest.
+        warmup: the first share of the steps, in which the learning rate grows.
+        decay: the last share, in which it falls; annealing ends where it begins.
+        auxk: weight of AuxK; 0 for none.
+        dead_after: a latent is dead if it was not active on so many tokens.
+        clip: the largest norm of a gradient; 0 for any.
+        unit_decoder: keep the decoder's rows at norm 1, and gradients at right angles to them.
+        seed: of the initial weights and the order of the tokens.
+        checkpoint_steps: the state is kept every so many steps; 0 for the end only.
+
+    Example:
+        >>> TrainSettings(k=0)
+        Traceback (most recent call last):
+        ValueError: TrainSettings: k must be an integer ≥ 1, got 0
+    """
+
+    num_latents: int = 4096
+    k: int = 32
+    activation: Activation = "batch_topk"
+    prefixes: tuple[int, ...] = ()
+    k_start: float = 1.0
+    temperature: tuple[float, float] = (0.5, 0.05)
+    candidates: int = 0
+    steps: int = 2000
+    batch_size: int = 1024
+    learning_rate: float = 2e-3
+    warmup: float = 0.05
+    decay: float = 0.3
+    auxk: float = 1 / 32
+    dead_after: int = 100_000
+    clip: float = 1.0
+    unit_decoder: bool = True
+    seed: int = 0
+    checkpoint_steps: int = 500
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, by name; lists, as JSON has them, become tuples."""
+        for field in ("prefixes", "temperature"):
+            object.__setattr__(self, field, tuple(getattr(self, field)))
+        integers = {"num_latents": 1, "k": 1, "steps": 1, "batch_size": 2, "candidates": 0, "dead_after": 1}
+        for field, least in {**integers, "seed": 0, "checkpoint_steps": 0}.items():
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ValueError(f"TrainSettings: {field} must be an integer ≥ {least}, got {value!r}")
+        if self.activation not in ACTIVATIONS or self.activation == "jumprelu":
+            raise ValueError(
+                "TrainSettings: activation must be topk, batch_topk or sigmoid_topk (jumprelu is not "
+                "trained: "
+                f"train batch_topk, whose threshold makes it one), got {self.activation!r}"
+            )
+        for field in ("learning_rate", "auxk", "clip", "warmup", "decay"):
+            value = getattr(self, field)
+            if not math.isfinite(value) or value < 0 or (field == "learning_rate" and value == 0):
+                raise ValueError(
+                    f"TrainSettings: {field} must be a number ≥ 0 (learning_rate > 0), got {value!r}"
+                )
+        if self.k > self.num_latents:
+            raise ValueError(
+                f"TrainSettings: k must be at most num_latents = {self.num_latents}, got {self.k}"
+            )
+        if self.warmup + self.decay > 1:
+            raise ValueError(
+                f"TrainSettings: warmup + decay must be at most 1, got {self.warmup} + {self.decay}"
+            )
+        self.autoencoder(1, device="meta")  # refuses prefixes, candidates and temperatures that cannot be
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
+        """The settings with these fields; an unknown one is an error that names it."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            raise ValueError(f"TrainSettings: no field {unknown[0]!r}; there are {', '.join(known)}")
+        return cls(**dict(fields))
+
+    def autoencoder(self, d_in: int, device: str | None = None) -> SparseAutoencoder:
+        """A new autoencoder of these settings, of inputs of that length."""
+        return SparseAutoencoder(
+            d_in,
+            self.num_latents,
+            self.k,
+            self.activation,
+            prefixes=self.prefixes,
+            k_start=self.k_start,
+            temperature=self.temperature,
+            candidates=self.candidates or None,
+            device=device,
+        )
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0."""
+        share = step / self.steps
+        rise = (step + 1) / max(self.warmup * self.steps, 1)
+        fall = (1 - share) / self.decay if self.decay else 1.0
+        return self.learning_rate * min(1.0, rise, fall)
+
+    def progress_at(self, step: int) -> float:
+        """How far annealing is: 1 where the learning rate begins to fall."""
+        return min(step / max((1 - self.decay) * self.steps, 1), 1.0)

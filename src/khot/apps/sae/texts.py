@@ -1,0 +1,65 @@
+"""A language model of transformers and the sequences of a text, for activations to collect."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["load_language_model", "token_batches"]
+
+_CHARACTERS = 200_000  # of a text that are tokenised at once
+
+
+def load_language_model(source: str) -> tuple[nn.Module, Any]:
+    """A model and its tokenizer from a folder, a GGUF file or a name that transformers knows.
+
+    Args:
+        source: what ``from_pretrained`` takes, or the path of a ``.gguf`` file.
+
+    Returns:
+        The model in float32 and evaluation mode, with a head for language if it has one, and the tokenizer.
+    """
+    try:
+        transformers = cast(Any, importlib.import_module("transformers"))
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "khot sae: a model of transformers needs transformers: pip install transformers"
+        ) from error
+    path = Path(source)
+    place, options = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (source, {})
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
+    made = transformers.AutoConfig.from_pretrained(place, **options).architectures or ["…ForCausalLM"]
+    is_causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in made)
+    kind = transformers.AutoModelForCausalLM if is_causal else transformers.AutoModel
+    model = kind.from_pretrained(place, dtype=torch.float32, **options)
+    return model.eval(), tokenizer
+
+
+def token_batches(tokenizer: Any, text: str, tokens: int, length: int = 128, batch: int = 16) -> list[Tensor]:
+    """The first tokens of a text in sequences of one length, some of them to a batch; what is left over is
+    left out.
+
+    Args:
+        tokenizer: of transformers.
+        text: the text.
+        tokens: at most so many.
+        length: of a sequence.
+        batch: sequences of a batch.
+
+    Returns:
+        Tensors (batch, length); the last may have fewer sequences.
+    """
+    found: list[int] = []
+    for start in range(0, len(text), _CHARACTERS):
+        if len(found) >= tokens:
+            break
+        found += tokenizer(text[start : start + _CHARACTERS], add_special_tokens=False)["input_ids"]
+    count = min(len(found), tokens) // length
+    if not count:
+        raise ValueError(f"token_batches: the text has {len(found)} tokens, fewer than length = {length}")
+    sequences = torch.tensor(found[: count * length]).view(count, length)
+    return list(torch.split(sequences, batch))

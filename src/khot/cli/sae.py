@@ -1,0 +1,228 @@
+"""The command `khot sae`: train sparse autoencoders, and bring them from one tool's folder to another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from khot.cli.progress import progress
+
+if TYPE_CHECKING:
+    from khot.apps.sae import ActivationStore
+
+__all__ = ["app", "convert_command", "main", "train_command"]
+
+app = typer.Typer(add_completion=False, help="Sparse autoencoders.", no_args_is_help=True)
+
+_ACTIVATIONS = "activations"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """The command."""
+    app(args=list(arguments), prog_name="khot sae")
+
+
+@app.command("train")
+def train_command(
+    model: Annotated[
+        str | None, typer.Option(help="A model of transformers: a folder, a GGUF file, or a name on the hub.")
+    ] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file for the model.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="A function that gives (nn.Module, batches), instead of model and text.",
+        ),
+    ] = None,
+    hook_point: Annotated[
+        str | None, typer.Option(help="The module whose output is encoded, as in model.named_modules().")
+    ] = None,
+    activations: Annotated[
+        Path | None, typer.Option(help="A folder of activations that were collected before.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/sae"),
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens of the text.")] = 1_000_000,
+    length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,
+    skip_positions: Annotated[int, typer.Option(min=0, help="First tokens of a sequence that stay out.")] = 1,
+    largest_norm: Annotated[
+        float, typer.Option(min=0, help="Activations above so many times the median norm stay out; 0: none.")
+    ] = 2.0,
+    num_latents: Annotated[int, typer.Option()] = 4096,
+    k: Annotated[int, typer.Option(help="How many latents are active.")] = 32,
+    activation: Annotated[str, typer.Option(help="topk, batch_topk or sigmoid_topk.")] = "batch_topk",
+    prefixes: Annotated[str, typer.Option(help="Of a Matryoshka autoencoder: 256,1024,…")] = "",
+    k_start: Annotated[float, typer.Option(help="Start with so many times k.")] = 1.0,
+    steps: Annotated[int, typer.Option()] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Tokens of a step.")] = 1024,
+    learning_rate: Annotated[float, typer.Option()] = 2e-3,
+    auxk: Annotated[float, typer.Option(help="Weight of AuxK; 0 for none.")] = 1 / 32,
+    dead_after: Annotated[int, typer.Option(help="Tokens after which a latent is dead.")] = 100_000,
+    seed: Annotated[int, typer.Option()] = 0,
+    format: Annotated[str, typer.Option(help="saelens or sparsify.")] = "saelens",
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of PyTorch.")] = None,
+) -> None:
+    """Train a sparse autoencoder of the activations at a hook point; a run that was stopped goes on.
+
+    Writes the activations, the state, the autoencoder as another tool opens it, and a page, index.html.
+    """
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    try:
+        from khot.apps.sae import TrainSettings, core_metrics, train, write_report
+
+        if format not in ("saelens", "sparsify"):
+            raise ValueError(f"--format must be saelens or sparsify, got {format!r}")
+        settings = TrainSettings.from_dict(
+            {
+                "num_latents": num_latents,
+                "k": k,
+                "activation": activation,
+                "prefixes": _numbers("--prefixes", prefixes),
+                "k_start": k_start,
+                "steps": steps,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "auxk": auxk,
+                "dead_after": dead_after,
+                "seed": seed,
+            }
+        )
+        if format == "sparsify" and activation == "batch_topk":
+            raise ValueError("sparsify has no batch_topk: --activation topk, or --format saelens")
+        with progress("khot sae train") as report:
+            store, decode = _store(
+                activations,
+                model,
+                text,
+                source,
+                hook_point,
+                output,
+                tokens,
+                length,
+                skip_positions,
+                largest_norm,
+                report,
+            )
+            autoencoder, history = train(store, settings, output, report=report)
+        held = [
+            store.read(range(start, min(start + 4096, len(store))))
+            for start in range(0, min(20_000, len(store)), 4096)
+        ]
+        numbers = core_metrics(autoencoder, held)
+        autoencoder.save(
+            output, format, about={"hook_name": store.about["hook_point"]} if format == "saelens" else None
+        )  # pyright: ignore[reportArgumentType]
+        write_report(
+            output / "index.html", autoencoder, store, decode=decode, history=history, numbers=numbers
+        )
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _fail(error)
+    typer.echo(
+        f"explained variance {numbers['explained_variance']:.3f}, L0 {numbers['l0']:.1f}, "
+        f"{numbers['frac_alive']:.1%} of the latents alive, {history['seconds']:.0f} s; written to {output}"
+    )
+
+
+@app.command("convert")
+def convert_command(
+    source: Annotated[
+        Path, typer.Argument(help="A folder of SAELens, sparsify or dictionary_learning, or params.npz.")
+    ],
+    target: Annotated[Path, typer.Argument(help="The folder to write.")],
+    format: Annotated[str, typer.Option(help="saelens or sparsify.")] = "saelens",
+) -> None:
+    """Write an autoencoder of one tool as a folder that another opens."""
+    try:
+        from khot.apps.sae import SparseAutoencoder
+
+        if source.resolve() == target.resolve():
+            raise ValueError(f"target must be another folder than source, got {target}")
+        autoencoder = SparseAutoencoder.load(source)
+        autoencoder.save(target, format)  # pyright: ignore[reportArgumentType]
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        _fail(error)
+    typer.echo(f"{autoencoder}\nwritten to {target}")
+
+
+def _store(
+    activations: Path | None,
+    model: str | None,
+    text: Path | None,
+    source: str | None,
+    hook_point: str | None,
+    output: Path,
+    tokens: int,
+    length: int,
+    skip_positions: int,
+    largest_norm: float,
+    report: Callable[[str, float], None],
+) -> tuple[ActivationStore, Callable[[Sequence[int]], str] | None]:
+    """The activations, collected if need be, and what turns their tokens into text."""
+    from khot.apps.sae import ActivationStore, collect_activations
+
+    ways = [activations is not None, model is not None, source is not None]
+    if sum(ways) != 1 or (model is None) != (text is None):
+        raise ValueError("give one of --activations, --model with --text, and --source")
+    if activations is not None:
+        return ActivationStore(activations), None
+    if hook_point is None:
+        raise ValueError("--hook-point must say which module's output is encoded")
+    batches: Iterable[Any]
+    decode = None
+    if source is not None:
+        network, batches = _from_source(source)
+        about = {"source": source}
+    else:
+        from khot.apps.sae.texts import load_language_model, token_batches
+
+        assert model is not None
+        assert text is not None
+        network, tokenizer = load_language_model(model)
+        batches = token_batches(tokenizer, text.read_text(encoding="utf-8", errors="replace"), tokens, length)
+        about = {"model": model, "text": str(text), "tokens": tokens, "length": length}
+        decode = tokenizer.decode
+    store = collect_activations(
+        network,
+        hook_point,
+        batches,
+        output / _ACTIVATIONS,
+        skip_positions=skip_positions,
+        largest_norm=largest_norm or None,
+        about=about,
+        report=report,
+    )
+    return store, decode
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"{option} must be numbers with commas between, got {text!r}") from None
+
+
+def _from_source(source: str) -> tuple[Any, Iterable[Any]]:
+    import importlib
+    import sys
+
+    module, _, function = source.partition(":")
+    if not function:
+        raise ValueError(f"--source must read MODULE:FUNCTION, got {source!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a module beside the user
+    found = getattr(importlib.import_module(module), function, None)
+    if found is None:
+        raise ValueError(f"--source: {module} has no {function!r}")
+    network, batches = found()
+    return network, batches
+
+
+def _fail(error: Exception) -> NoReturn:
+    typer.echo(f"khot: {error}", err=True)
+    raise typer.Exit(1) from None
