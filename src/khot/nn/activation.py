@@ -33,7 +33,7 @@ class TopKActivation(RelaxedLayer):
         settings: of :class:`TopK`.
 
     Example:
-        >>> TopKActivation(2)(torch.tensor([3.0, -4.0, 2.0, 1.0])).tolist()
+        >>> TopKActivation(2)(torch.tensor([3.0, 0.5, 2.0, 1.0])).tolist()
         [3.0, 0.0, 2.0, 0.0]
         >>> TopKActivation(2, by="magnitude")(torch.tensor([3.0, -4.0, 2.0, 1.0])).tolist()
         [3.0, -4.0, 0.0, 0.0]
