@@ -148,7 +148,7 @@ double root(double low, double high, double k, Tails tails, const TailsAt& tails
     low -= 1;  // the root can lie on the edge, and rounding just beyond it
     high += 1;
     for (int steps = 0; steps < 100; ++steps) {
-        if (tails.above == k && (tails.low == 0 || tails.high == 0)) break;  // nothing is between 0 and 1
+        if (tails.above == k && tails.low == 0 && tails.high == 0) break;  // nothing is between 0 and 1
         const double excess = tails.excess(k);
         if (excess < 0 && e > low) low = e;
         if (excess > 0 && e < high) high = e;

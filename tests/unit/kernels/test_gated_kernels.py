@@ -331,3 +331,19 @@ def test_a_million_in_float32(gate, k):
         assert ((state - exact_state).abs() <= 1e-6 * (1 + exact_state.abs())).all()
     elif gate != "sparse":
         assert ((state - exact_state).abs() <= 1e-5 * exact_state.abs()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gate", ["laplace", "sparse"])
+def test_neighbouring_numbers_and_a_temperature_below_their_distance(gate, dtype):
+    """There is no number between the k-th and the next score to start from."""
+    x = torch.tensor([[1.0, 1.0, -3.0]], dtype=dtype)
+    x[0, 1] += torch.finfo(dtype).eps
+    for temperature in (1e-2 * torch.finfo(dtype).eps, 1e-30):
+        y, _ = cpu.gated_topk(gate, x, 1, temperature)
+        torch.testing.assert_close(y, torch.tensor([[0.0, 1.0, 0.0]], dtype=dtype), rtol=0, atol=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(2000, 8, dtype=dtype, generator=generator) + 1e6
+    for temperature in (1e-4, 1e-8, 1e-30):
+        y, _ = cpu.gated_topk(gate, rows, 4, temperature)
+        assert ((y.sum(-1) - 4).abs() < 1e-4).all()

@@ -114,6 +114,8 @@ class FeatureGate(nn.Module):
                 f"{type(self).__name__}: x must have the last dimension {len(self.scores)}, "
                 f"got the shape {tuple(x.shape)}"
             )
+        if self.mask is not None:
+            x = torch.where(self.mask, x, 0)  # what may not pass can be anything: 0 · NaN is NaN
         return x * self.weights(generator).to(x.dtype)
 
     def extra_repr(self) -> str:

@@ -82,7 +82,7 @@ def sparsify(
     found = _chosen_layers(name, model, layers)
     for layer_name, layer in found.items():
         _check_layer(name, layer_name, layer, pattern)
-    _check_tied(name, found)
+    _check_tied(name, model, found)
     start = density(0) if callable(density) else density
     if start is not None:
         check_density(name, "density", start)
@@ -196,13 +196,15 @@ def _check_layer(name: str, layer_name: str, layer: nn.Module, pattern: object) 
             )
 
 
-def _check_tied(name: str, found: dict[str, nn.Module]) -> None:
-    names: dict[int, str] = {}
-    for layer_name, layer in found.items():
-        other = names.setdefault(id(layer.weight), layer_name)
-        if other != layer_name:
+def _check_tied(name: str, model: nn.Module, found: dict[str, nn.Module]) -> None:
+    names: dict[int, list[str]] = {}
+    for parameter_name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(parameter_name.rpartition(".")[0])
+    for layer in found.values():
+        tied = names.get(id(layer.weight), [])
+        if len(tied) > 1:
             raise ValueError(
-                f"{name}: layers {other!r} and {layer_name!r} share their weight, which would become two; "
+                f"{name}: layers {tied[0]!r} and {tied[1]!r} share their weight, which would become two; "
                 "leave both out with layers="
             )
 

@@ -145,3 +145,10 @@ def test_rows_are_explained_by_what_decides_them():
         optimizer.step()
         scheduler.step()
     assert (selector.selected(x).squeeze(1) == where).float().mean() > 0.9
+
+
+def test_what_the_mask_excludes_can_be_anything():
+    gate = FeatureGate(3, 1, mask=torch.tensor([True, True, False]))
+    x = torch.tensor([[1.0, 2.0, float("nan")]])
+    assert gate(x).isfinite().all()
+    assert gate.eval()(x)[0, 2] == 0

@@ -292,3 +292,12 @@ def test_training_folders_of_saelens_are_read_with_their_threshold(tmp_path):
         json.dumps({**config, "architecture": "matryoshka_batchtopk", "matryoshka_widths": [8, 16]})
     )
     assert SparseAutoencoder.load(tmp_path).options.prefixes == (8, 16)
+
+
+def test_a_folder_of_another_format_is_left_alone(tmp_path):
+    for first, second in (("saelens", "sparsify"), ("sparsify", "saelens")):
+        folder = tmp_path / first
+        SparseAutoencoder(8, 16, 2).save(folder, format=first)
+        with pytest.raises(FileExistsError, match="of another format"):
+            SparseAutoencoder(8, 16, 3).save(folder, format=second)
+        assert SparseAutoencoder.load(folder).k == 2

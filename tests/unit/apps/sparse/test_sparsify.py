@@ -473,6 +473,8 @@ def test_layers_that_cannot_be_taken():
     tied[1].weight = tied[0].weight
     with pytest.raises(ValueError, match="layers '0' and '1' share their weight"):
         sparsify(tied, 0.1)
+    with pytest.raises(ValueError, match="layers '0' and '1' share their weight"):
+        sparsify(tied, 0.1, layers=["1"])  # the other one would become sparse with it
     sparse = sparsify(perceptron(), lambda step: 0.5 if step == 0 else 3.0)
     with pytest.raises(ValueError, match=r"density\(1\) must be in \[0, 1\], got 3.0"):
         sparse.step()

@@ -47,6 +47,12 @@ def write_folder(
         raise ValueError(
             f"SparseAutoencoder.save: format must be one of {', '.join(_WRITERS)}, got {format!r}"
         )
+    for other in (saelens, sparsify):
+        if _WRITERS[format] is not other.write and (folder / other.WEIGHTS).exists():
+            raise FileExistsError(
+                f"SparseAutoencoder.save: {folder} holds {other.WEIGHTS}, of another format than {format}; "
+                "take another folder, or remove it"
+            )
     _WRITERS[format](autoencoder, folder, about)
 
 
