@@ -70,8 +70,8 @@ def train(
     with joined_processes() as processes, _kept_random_state():
         train_data, test_data = data or load_data(config, data_dir)
         config.check_fits(train_data)
-        run = _Run(config, output, train_data, test_data, processes, processes.device(device), report)
-        return run.to_the_end()
+        where = processes.device(device)
+        return _Run(config, output, train_data, test_data, processes, where, report).to_the_end()
 
 
 def load_data(config: RunConfig, data_dir: str | Path | None = None) -> tuple[Images, Images]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -66,5 +67,7 @@ def joined_processes() -> Generator[Processes]:
     dist.init_process_group("gloo")
     try:
         yield Processes(dist.get_rank(), count)
+        dist.barrier()  # no process goes while another still waits for its numbers
     finally:
+        gc.collect()  # a replica that is left would keep the group, and its threads, until Python itself ends
         dist.destroy_process_group()
