@@ -106,9 +106,9 @@ double series_step(const Moments& at, double k) {
         const double change = value / slope;
         d -= change;
         if (!(std::fabs(d) < 1)) return NAN;
-        if (std::fabs(change) < 1e-9 * std::fabs(d)) break;
+        if (std::fabs(change) <= 1e-9 * std::fabs(d)) return d;
     }
-    return d;
+    return NAN;  // the polynomial has no root here, only a place where it comes near 0
 }
 
 // The fast path in a row whose z stand in u. False if it gives up.

@@ -11,7 +11,8 @@ namespace {
 template <typename real, typename Evaluate>
 double bracketed(double low, double high, double start, double extra_p, double extra_q,
                  const Evaluate& evaluate) {
-    const double limit = SINGLE<real> ? 80 : 690;
+    // Beyond half the range of u there is no root; and there a capped u would not be a weight of 1.
+    const double limit = SINGLE<real> ? 60 : 500;
     double e = start > low ? (start < high ? start : high) : low;
     e = e > limit ? limit : (e < -limit ? -limit : e);
     low -= 1;  // the root can lie on the edge, and rounding just beyond it

@@ -140,6 +140,25 @@ def test_hostile_rows(gate, make, dtype):
     for k in (1, 3.5, 200, 399):
         y, residual = cpu.gated_topk(gate, x, k, 1.0, state=True)
         assert_true(gate, y, residual, x, k)
+    for k in (1, 200.5):  # so wide that the start is found by counting
+        y, residual = cpu.gated_topk(gate, x, k, 0.05, state=True)
+        assert_true(gate, y, residual, x, k, 0.05)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_few_scores_sum_to_k(gate, dtype):
+    """Where all gates are nearly flat, no step may be taken for the last one: rare, so there are many rows."""
+    eps = torch.finfo(dtype).eps
+    for n, temperature in ((3, 0.3), (3, 0.1), (5, 0.1), (5, 0.03)):
+        y, _ = cpu.gated_topk(gate, gaussian((20_000, n), dtype, scale=3.0), 2, temperature)
+        assert (y.double().sum(-1) - 2).abs().max() <= 8 * eps
+
+
+def test_neighbouring_scores_at_a_tiny_temperature(gate):
+    """No float32 lies between the two, so the anchor is one of them, and the other far away."""
+    x = torch.tensor([[1.0, 1 + 2**-23, -3.0], [1 - 2**-24, 1.0, -3.0]])
+    y, _ = cpu.gated_topk(gate, x, 1, 1e-9)
+    assert (y - torch.tensor([0.0, 1.0, 0.0])).abs().max() <= 1e-12  # half the gap is 30τ or more
 
 
 @pytest.mark.parametrize(("gate", "n", "dtype"), in_turn(GATES, [20, 3000], DTYPES))
