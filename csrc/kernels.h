@@ -27,6 +27,15 @@ using GatedTopK = bool(const real* x, const unsigned char* mask, const double* k
 template <typename real>
 bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                   int64_t temperature_stride, real* y, real* state, real* threshold, int64_t rows, int64_t n, int threads);
+
+// The same without the last pass: u holds the weights of a row whose t is 0 (or NaN), and else the exponentials u, some of
+// which sigmoid_weights() turns into weights, in place.
+template <typename real>
+bool sigmoid_thresholds(const real* x, const double* k, int64_t k_stride, const real* temperature,
+                        int64_t temperature_stride, real* u, real* threshold, int64_t rows, int64_t n, int threads);
+template <typename real>
+void sigmoid_weights(real* u, real t, int64_t count);
+
 template <typename real>
 bool laplace_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride, const real* temperature,
                   int64_t temperature_stride, real* y, real* state, int64_t rows, int64_t n, int threads);

@@ -32,6 +32,7 @@ struct Row {
     real* state;  // or null: see gate_jacobian.cpp
     int64_t n;
     real* threshold = nullptr;  // or where two numbers go: see sigmoid_topk() in kernels.h
+    bool unfinished = false;    // see sigmoid_thresholds() in kernels.h
 };
 
 // All rows.
@@ -47,6 +48,7 @@ struct Rows {
     real* state;
     int64_t n;
     real* threshold = nullptr;
+    bool unfinished = false;
 
     Row<real> operator[](int64_t r) const {
         return {x + r * n,
@@ -56,7 +58,8 @@ struct Rows {
                 y + r * n,
                 state == nullptr ? nullptr : state + r * n,
                 n,
-                threshold == nullptr ? nullptr : threshold + 2 * r};
+                threshold == nullptr ? nullptr : threshold + 2 * r,
+                unfinished};
     }
 };
 

@@ -37,7 +37,7 @@ double bracketed(double low, double high, double start, double extra_p, double e
     return std::exp(-e);
 }
 
-// `scratch` holds n reals. It fills row.y (and row.state and row.threshold) completely.
+// `scratch` holds n reals. It fills row.y (and row.state and row.threshold) completely, with u if it is to be unfinished.
 template <typename real>
 void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const int64_t n = row.n;
@@ -73,7 +73,7 @@ void sure_row(const SigmoidTable<real>& kernel, Row<real> row, real* scratch) {
     const double t = bracketed<real>(low, high, start, excess > 0 ? excess : 0, excess < 0 ? -excess : 0,
                                      [&](double t) { return kernel.evaluate_split(row.y, real(t), ties_below, n); });
     keep(anchor, real(t));
-    kernel.write(row.y, real(t), row.y, row.state, n);
+    if (!row.unfinished) kernel.write(row.y, real(t), row.y, row.state, n);
 }
 
 }  // namespace

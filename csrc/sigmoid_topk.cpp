@@ -39,7 +39,7 @@ void keep_thresholds(const SearchGroup<real>& group, int count, real* threshold)
     }
 }
 
-// Each of these leaves the weights of its rows complete, and is false when there was not enough memory.
+// Each of these leaves its rows complete, and is false when there was not enough memory.
 // Masked scores are written to where u, and then y, will stand.
 
 // A long row, in parts that do not depend on the number of threads: nor does, then, any bit of the result.
@@ -63,6 +63,7 @@ bool long_row(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_t 
         return true;
     }
     keep_thresholds(group, 1, row.threshold);
+    if (row.unfinished) return true;
     const Parts parts(row.n);
     parallel_ranges(threads, parts.count, [&](int64_t begin, int64_t end) {
         const int64_t at = parts.begin(begin), stop = parts.begin(end - 1) + parts.length(end - 1);
@@ -99,7 +100,7 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
                        kernel.evaluate_rows(u, n, busy, left, group);
                    }
                });
-        kernel.write_rows(u, residual, n, count, group);
+        if (!rows.unfinished) kernel.write_rows(u, residual, n, count, group);
         keep_thresholds(group, count, rows[first].threshold);
         for (int r = 0; r < count; ++r) {
             if (group.open[r] == 0) continue;
@@ -110,15 +111,11 @@ bool short_rows(const SigmoidTable<real>& kernel, const Rows<real>& rows, int64_
     return true;
 }
 
-}  // namespace
-
 template <typename real>
-bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
-                  const real* temperature, int64_t temperature_stride, real* y, real* residual, real* threshold,
-                  int64_t rows, int64_t n, int threads) {
+bool solve(const Rows<real>& all, int64_t rows, int threads) {
+    const int64_t n = all.n;
     if (n == 0) return true;
     const SigmoidTable<real>& kernel = table(real());
-    const Rows<real> all = {x, mask, k, k_stride, temperature, temperature_stride, y, residual, n, threshold};
     threads = useful_threads(rows * n, threads);
     const bool share_rows = rows < threads && n >= LONG_ROW;  // between threads
     bool enough_memory = true;
@@ -138,9 +135,37 @@ bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int
     return enough_memory;
 }
 
+}  // namespace
+
+template <typename real>
+bool sigmoid_topk(const real* x, const unsigned char* mask, const double* k, int64_t k_stride,
+                  const real* temperature, int64_t temperature_stride, real* y, real* residual, real* threshold,
+                  int64_t rows, int64_t n, int threads) {
+    const Rows<real> all = {x, mask, k, k_stride, temperature, temperature_stride, y, residual, n, threshold};
+    return solve(all, rows, threads);
+}
+
+template <typename real>
+bool sigmoid_thresholds(const real* x, const double* k, int64_t k_stride, const real* temperature,
+                        int64_t temperature_stride, real* u, real* threshold, int64_t rows, int64_t n, int threads) {
+    const Rows<real> all = {x, nullptr, k, k_stride, temperature, temperature_stride, u, nullptr, n, threshold, true};
+    return solve(all, rows, threads);
+}
+
+template <typename real>
+void sigmoid_weights(real* u, real t, int64_t count) {
+    table(real()).write(u, t, u, nullptr, count);
+}
+
 template bool sigmoid_topk(const float*, const unsigned char*, const double*, int64_t, const float*, int64_t,
                            float*, float*, float*, int64_t, int64_t, int);
 template bool sigmoid_topk(const double*, const unsigned char*, const double*, int64_t, const double*, int64_t,
                            double*, double*, double*, int64_t, int64_t, int);
+template bool sigmoid_thresholds(const float*, const double*, int64_t, const float*, int64_t, float*, float*, int64_t, int64_t,
+                                 int);
+template bool sigmoid_thresholds(const double*, const double*, int64_t, const double*, int64_t, double*, double*, int64_t,
+                                 int64_t, int);
+template void sigmoid_weights(float*, float, int64_t);
+template void sigmoid_weights(double*, double, int64_t);
 
 }  // namespace khot

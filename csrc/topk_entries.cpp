@@ -1,8 +1,8 @@
 // The k largest of each row: where they are, what they are, and their weights. No dense row leaves the thread.
 //
 // A selection finds the k-th largest value; one more pass collects the places of what is above it and, from the left,
-// as many of those equal to it as are left of k; these few are sorted. The weights are those of sigmoid_topk(), which
-// writes them for a few rows at a time into memory that stays in the cache.
+// as many of those equal to it as are left of k; these few are sorted. The weights are those of sigmoid_topk(), whose
+// exponentials, of a few rows at a time, stand in memory that stays in the cache, and whose last pass is left out.
 //
 // The order is that of a stable sort from the largest down: ties by index, NaN first, −inf (excluded, masked) last.
 // An excluded entry is selected only where there is nothing else left; then its weight and its value are 0.
@@ -139,15 +139,16 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
     const int64_t together = end - begin < fitting ? end - begin : fitting;
     const bool sorted = n <= SORTED && !problem.by_position;
     const double budget = double(k);
-    Scratch<real> dense(together * n), scratch(n), masked(together * n), picked(together * k);
+    Scratch<real> dense(together * n), scratch(n), masked(together * n), picked(together * k), thresholds(2 * together);
     Scratch<int64_t> places(together * k), order(together * (sorted ? n : k));
     if (dense.get() == nullptr || scratch.get() == nullptr || picked.get() == nullptr || places.get() == nullptr ||
-        order.get() == nullptr || (problem.mask != nullptr && masked.get() == nullptr)) {
+        order.get() == nullptr || thresholds.get() == nullptr || (problem.mask != nullptr && masked.get() == nullptr)) {
         return false;
     }
     for (int64_t first = begin; first < end; first += together) {
         const int64_t count = end - first < together ? end - first : together;
         const Entries<real> out = all.from(first);
+        real* threshold = problem.threshold == nullptr ? thresholds.get() : problem.threshold + 2 * first;
         const real* x = problem.x + first * n;
         if (problem.mask != nullptr) {
             apply_mask(x, problem.mask + first * n, count * n, masked.get());
@@ -162,10 +163,14 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
         }
         if (problem.temperature != nullptr) {
             const real* temperature = problem.temperature + first * problem.temperature_stride;
-            if (!sigmoid_topk<real>(x, nullptr, &budget, 0, temperature, problem.temperature_stride, dense.get(), nullptr,
-                                    problem.threshold == nullptr ? nullptr : problem.threshold + 2 * first, count, n,
-                                    threads)) {
+            if (!sigmoid_thresholds<real>(x, &budget, 0, temperature, problem.temperature_stride, dense.get(), threshold,
+                                          count, n, threads)) {
                 return false;
+            }
+            for (int64_t r = 0; r < count; ++r) {
+                real* weights = out.weights + r * k;
+                for (int64_t j = 0; j < k; ++j) weights[j] = dense.get()[r * n + out.indices[r * k + j]];
+                if (threshold[2 * r + 1] > 0) sigmoid_weights(weights, threshold[2 * r + 1], k);
             }
         }
         for (int64_t r = 0; r < count; ++r) {
@@ -174,8 +179,8 @@ bool entries_of(const Problem<real>& problem, const Entries<real>& all, int64_t 
             const real hard = nan ? real(NAN) : real(1);
             for (int64_t j = r * k; j < (r + 1) * k; ++j) {
                 const bool exists = out.values[j] != -real(HUGE_VAL);
-                const real weight = problem.temperature == nullptr ? hard : dense.get()[r * n + out.indices[j]];
-                out.weights[j] = exists ? weight : real(0);
+                if (problem.temperature == nullptr) out.weights[j] = hard;
+                out.weights[j] = exists ? out.weights[j] : real(0);
                 out.values[j] = exists ? out.values[j] : real(0);
             }
         }
