@@ -23,7 +23,7 @@ import torch
 
 from khot.apps.features import TopKSelector
 
-__all__ = ["SELECTORS", "Selector", "is_installed"]
+__all__ = ["SELECTORS", "Chosen", "Selector", "is_installed"]
 
 Chosen = dict[int, np.ndarray]
 """Features by k."""
@@ -37,7 +37,7 @@ class Selector:
         select: from rows, labels, the ks and a seed to the features of each k.
         ranks: whether one fit serves every k.
         package: what it comes from.
-        slow: whether large sets get one split only.
+        slow: whether large sets get one split only, and a fit is stopped after some minutes.
         note: what a reader of the table must know.
     """
 
@@ -90,8 +90,7 @@ def _f_classif(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Ch
 def _mutual_information(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
     from sklearn.feature_selection import mutual_info_classif
 
-    rows = np.random.default_rng(seed).permutation(len(x))[:2000]
-    return _best(mutual_info_classif(x[rows], y[rows], random_state=seed), ks)
+    return _best(mutual_info_classif(x, y, random_state=seed), ks)
 
 
 def _importances(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
@@ -206,8 +205,8 @@ SELECTORS: dict[str, Selector] = {
         functools.partial(_gates, hidden=0), ranks=False, package="khot", slow=True, note="hidden_units=0"
     ),
     "SelectKBest(f_classif)": Selector(_f_classif),
-    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True, note="on at most 2000 rows"),
-    "ExtraTrees importances": Selector(_importances, slow=True),
+    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True),
+    "ExtraTrees importances": Selector(_importances),
     "ExtraTrees elimination": Selector(
         _elimination, note="the least important fifth leaves, again and again"
     ),
@@ -217,6 +216,6 @@ SELECTORS: dict[str, Selector] = {
     "skscope": Selector(_skscope, ranks=False, package="skscope", slow=True, note="the same loss, exactly k"),
     "lassonet": Selector(_lassonet, package="lassonet", slow=True, note="the k features last on its path"),
     "boruta": Selector(_boruta, package="boruta", slow=True, note="no k: its ranking, ties by a forest"),
-    "stg": Selector(_stg, package="stg", slow=True, note="no k: gates ranked by their means, λ = 0.5"),
+    "stg": Selector(_stg, package="stg", note="no k: gates ranked by their means, λ = 0.5"),
     "random": Selector(_random),
 }
