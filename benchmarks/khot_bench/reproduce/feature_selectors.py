@@ -23,7 +23,7 @@ import torch
 
 from khot.apps.features import TopKSelector
 
-__all__ = ["SELECTORS", "Selector", "is_installed"]
+__all__ = ["SELECTORS", "Chosen", "Selector", "is_installed"]
 
 Chosen = dict[int, np.ndarray]
 """Features by k."""
@@ -37,7 +37,9 @@ class Selector:
         select: from rows, labels, the ks and a seed to the features of each k.
         ranks: whether one fit serves every k.
         package: what it comes from.
-        slow: whether large sets get one split only.
+        slow: whether large sets get one split only, and a fit is stopped after some minutes.
+        gene_splits: how many splits of the gene sets.
+        genes_only: whether it is for them alone.
         note: what a reader of the table must know.
     """
 
@@ -45,6 +47,8 @@ class Selector:
     ranks: bool = True
     package: str = "scikit-learn"
     slow: bool = False
+    gene_splits: int = 5
+    genes_only: bool = False
     note: str = ""
 
 
@@ -90,8 +94,7 @@ def _f_classif(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Ch
 def _mutual_information(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
     from sklearn.feature_selection import mutual_info_classif
 
-    rows = np.random.default_rng(seed).permutation(len(x))[:2000]
-    return _best(mutual_info_classif(x[rows], y[rows], random_state=seed), ks)
+    return _best(mutual_info_classif(x, y, random_state=seed), ks)
 
 
 def _importances(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
@@ -158,15 +161,27 @@ def _skscope(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chos
 
 
 def _lassonet(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
-    """The place of the path with the fewest features that are at least k; of these the last to vanish."""
+    """The last k features on its path, which ends when fewer are left; of those that leave at one step the
+    ones with the larger weights beside the network.
+    """
     from lassonet import LassoNetClassifier
+    from lassonet.interfaces import HistoryItem
 
     z, kept = _standardised(x)
-    model = LassoNetClassifier(hidden_dims=(64,), M=10, random_state=seed, torch_seed=seed, verbose=0)
-    path = model.path(z.astype(np.float32), y)
     last = np.zeros(z.shape[1])
-    for step, item in enumerate(path):
-        last[item.selected.numpy().astype(bool)] = step
+
+    def note(model: LassoNetClassifier, path: Sequence[HistoryItem]) -> None:
+        left = path[-1].selected.numpy().astype(bool)
+        sizes = model.model.skip.weight.detach().norm(dim=0).numpy()
+        last[left] = len(path) + (sizes / (1 + sizes))[left]
+        if left.sum() < min(ks):
+            raise StopIteration
+
+    model = LassoNetClassifier(
+        hidden_dims=(64,), M=10, path_multiplier=1.1, random_state=seed, torch_seed=seed, verbose=0
+    )
+    with contextlib.suppress(StopIteration):
+        model.path(z.astype(np.float32), y, callback=note)
     return {k: kept[chosen] for k, chosen in _best(last, ks).items()}
 
 
@@ -203,20 +218,34 @@ def _stg(x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int) -> Chosen:
 SELECTORS: dict[str, Selector] = {
     "TopKSelector": Selector(_gates, ranks=False, package="khot"),
     "TopKSelector, linear": Selector(
-        functools.partial(_gates, hidden=0), ranks=False, package="khot", slow=True, note="hidden_units=0"
+        functools.partial(_gates, hidden=0),
+        ranks=False,
+        package="khot",
+        genes_only=True,
+        note="hidden_units=0",
     ),
     "SelectKBest(f_classif)": Selector(_f_classif),
-    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True, note="on at most 2000 rows"),
-    "ExtraTrees importances": Selector(_importances, slow=True),
+    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True),
+    "ExtraTrees importances": Selector(_importances),
     "ExtraTrees elimination": Selector(
         _elimination, note="the least important fifth leaves, again and again"
     ),
     "abess": Selector(
         _abess, ranks=False, package="abess", slow=True, note="multinomial regression, exactly k"
     ),
-    "skscope": Selector(_skscope, ranks=False, package="skscope", slow=True, note="the same loss, exactly k"),
-    "lassonet": Selector(_lassonet, package="lassonet", slow=True, note="the k features last on its path"),
-    "boruta": Selector(_boruta, package="boruta", slow=True, note="no k: its ranking, ties by a forest"),
-    "stg": Selector(_stg, package="stg", slow=True, note="no k: gates ranked by their means, λ = 0.5"),
+    "skscope": Selector(
+        _skscope, ranks=False, package="skscope", slow=True, gene_splits=1, note="the same loss, exactly k"
+    ),
+    "lassonet": Selector(
+        _lassonet,
+        package="lassonet",
+        slow=True,
+        gene_splits=1,
+        note="the k features last on its path, λ in steps of 10 %",
+    ),
+    "boruta": Selector(
+        _boruta, package="boruta", slow=True, gene_splits=1, note="no k: its ranking, ties by a forest"
+    ),
+    "stg": Selector(_stg, package="stg", note="no k: gates ranked by their means, λ = 0.5"),
     "random": Selector(_random),
 }

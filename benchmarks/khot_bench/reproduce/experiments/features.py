@@ -18,14 +18,18 @@ import numpy as np
 import torch
 
 from khot.compare.report.grid import Grid
-from khot_bench.reproduce.feature_selectors import SELECTORS, is_installed
+from khot_bench.reproduce.feature_selectors import SELECTORS, Chosen, Selector, is_installed
 from khot_bench.reproduce.feature_sets import GENES, IMAGES, SETS, parts_of
 from khot_bench.reproduce.ledger import Ledger, Numbers, Settings, mean_and_error
+from khot_bench.reproduce.limited import within
 from khot_bench.reproduce.run import Reproduction
 
 __all__ = ["REPRODUCTION"]
 
 SPLITS = 5
+LIMIT = 240
+"""Seconds of processor time, after which a slow selector is stopped."""
+
 LARGE = tuple(name for name in SETS if name not in GENES)
 KS = {False: (50, 25, 10), True: (10, 5, 25)}
 """By whether it is a set of genes; the first is what the bars are about."""
@@ -60,15 +64,19 @@ def _wanted(first: bool) -> list[Settings]:
                 for method, selector in SELECTORS.items():
                     if not is_installed(selector) or selector.slow != slow:
                         continue
-                    if (slow and split and data not in GENES) or (
-                        method.endswith("linear") and data not in GENES
-                    ):
-                        continue
-                    if first or not selector.ranks:  # a ranking gives every k at once
+                    # A ranking gives every k at once.
+                    if split < _splits(selector, data) and (first or not selector.ranks):
                         runs.append({"data": data, "k": k, "split": split, "method": method})
                 if first and not slow:
                     runs.append({"data": data, "k": k, "split": split, "method": "all"})
     return runs
+
+
+def _splits(selector: Selector, data: str) -> int:
+    """On how many splits of a set it runs."""
+    if data in GENES:
+        return selector.gene_splits
+    return 0 if selector.genes_only else 1 if selector.slow else SPLITS
 
 
 def _run(settings: Settings) -> Numbers:
@@ -84,9 +92,15 @@ def _run(settings: Settings) -> Numbers:
             return {"accuracy all": trees.fit(x, y).score(tests, answers)}
         selector = SELECTORS[method]
         ks = KS[data in GENES] if selector.ranks else (settings["k"],)
-        start = time.process_time()
-        chosen = selector.select(x, y, ks, split)
-        numbers: Numbers = {"seconds": time.process_time() - start}
+        timed = (
+            within(LIMIT, _timed, selector, x, y, ks, split)
+            if selector.slow
+            else _timed(selector, x, y, ks, split)
+        )
+        if timed is None:
+            return {f"unfinished {k}": float(LIMIT) for k in ks}
+        chosen, seconds = timed
+        numbers: Numbers = {"seconds": seconds}
         for k, features in chosen.items():
             trees.fit(x[:, features], y)
             numbers[f"accuracy {k}"] = trees.score(tests[:, features], answers)
@@ -98,6 +112,13 @@ def _run(settings: Settings) -> Numbers:
         return numbers
     finally:
         torch.set_num_threads(threads)
+
+
+def _timed(
+    selector: Selector, x: np.ndarray, y: np.ndarray, ks: Sequence[int], seed: int
+) -> tuple[Chosen, float]:
+    start = time.process_time()
+    return selector.select(x, y, ks, seed), time.process_time() - start
 
 
 def _found(ledger: Ledger, number: str, data: str, method: str) -> dict[int, float]:
@@ -128,14 +149,18 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
     shown = [data for data in sets if _found(ledger, f"accuracy {k}", data, OURS)]
     rows: list[tuple[str, ...]] = []
     absent = [
-        m for m, s in SELECTORS.items() if not any(_found(ledger, f"accuracy {k}", d, m) for d in shown)
+        m
+        for m in SELECTORS
+        if not any(_found(ledger, f"{what} {k}", d, m) for d in shown for what in ("accuracy", "unfinished"))
     ]
     for method in SELECTORS:
         if method in absent:
             continue
         cells: list[str] = []
         for data in shown:
-            cells.append(_cell(list(_found(ledger, f"accuracy {k}", data, method).values())))
+            stopped = _found(ledger, f"unfinished {k}", data, method)
+            found = _cell(list(_found(ledger, f"accuracy {k}", data, method).values()))
+            cells.append(found or ("²" if stopped else ""))
             times = [
                 numbers["seconds"]
                 for done, numbers in ledger.runs
@@ -157,8 +182,9 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
         header=("selector", *itertools.chain(*((data, "s") for data in shown))),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over paired splits ({done}); ¹ one split. s: processor seconds of one "
-            "fit (of all k for a ranking), on one thread.",
+            f"Mean ± standard error over paired splits ({done}); ¹ one split; ² stopped, not finished "
+            f"in {LIMIT // 60} minutes; blank: not run. s: processor seconds of one fit (of all k for a "
+            "ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
         ),

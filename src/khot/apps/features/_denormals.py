@@ -23,5 +23,5 @@ def denormals_flushed() -> Generator[None]:
 
 def _flushed() -> bool:
     """Torch can set the state but not tell it: see what becomes of a product that is denormal."""
-    small = torch.full((), torch.finfo(torch.float32).tiny)
+    small = torch.full((), torch.finfo(torch.float32).tiny, dtype=torch.float32, device="cpu")
     return (small * 0.5).item() == 0.0

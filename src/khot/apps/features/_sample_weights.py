@@ -28,4 +28,5 @@ def positive_weights(x: npt.NDArray[Any], sample_weight: Any) -> tuple[npt.NDArr
     rows = np.flatnonzero(weights)
     if not len(rows):
         raise ValueError("Sample weights must contain at least one non-zero number.")
-    return rows, weights[rows] / weights[rows].mean()
+    kept = weights[rows] / weights.max()  # a sum of large ones would overflow
+    return rows, kept / kept.mean()

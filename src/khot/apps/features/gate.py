@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from khot.apps.features._product import gated
 from khot.nn import TopK
 from khot.nn._evaluation import EvalMode
 from khot.nn._layer import whole_k
@@ -68,10 +69,12 @@ class FeatureGate(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        if not isinstance(num_features, int) or num_features < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(num_features, int) or isinstance(num_features, bool) or num_features < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"{name}: num_features must be a positive integer, got {num_features!r}")
         if whole_k(name, k) > num_features:
             raise ValueError(f"{name}: k must be at most num_features = {num_features}, got {k}")
+        if mask is not None and not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}: mask must be a tensor, got {type(mask).__name__}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != (num_features,)):
             raise ValueError(
                 f"{name}: mask must be boolean of shape ({num_features},), got {mask.dtype} of shape "
@@ -114,9 +117,7 @@ class FeatureGate(nn.Module):
                 f"{type(self).__name__}: x must have the last dimension {len(self.scores)}, "
                 f"got the shape {tuple(x.shape)}"
             )
-        if self.mask is not None:
-            x = torch.where(self.mask, x, 0)  # what may not pass can be anything: 0 · NaN is NaN
-        return x * self.weights(generator).to(x.dtype)
+        return gated(x, self.weights(generator).to(x.dtype))
 
     def extra_repr(self) -> str:
         """Show the number of features."""

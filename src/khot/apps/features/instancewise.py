@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from khot.apps.features._product import gated
 from khot.nn import TopK
 from khot.nn._evaluation import EvalMode
 from khot.relaxations.registry import Relaxation
@@ -63,6 +64,10 @@ class InstanceSelector(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
+        if not isinstance(scorer, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"{type(self).__name__}: scorer must be a module of torch, got {type(scorer).__name__}"
+            )
         self.scorer = scorer
         self.topk = TopK(
             k,
@@ -95,7 +100,7 @@ class InstanceSelector(nn.Module):
             generator: where a random method draws from.
         """
         weights = self.topk(self.scores(x), mask, generator=generator).to(x.dtype)
-        return SelectedFeatures(x * weights, weights)
+        return SelectedFeatures(gated(x, weights), weights)
 
     @torch.no_grad()
     def selected(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -23,6 +23,7 @@ except ImportError as error:
         f'khot.apps.features.TopKSelector needs scikit-learn 1.6 or newer: pip install "khot[apps]" ({error})'
     ) from error
 
+from khot.apps._learning import learning
 from khot.apps.features._sample_weights import positive_weights
 from khot.apps.features._standardised import Standardised, standardised
 from khot.apps.features._training import Recipe, new_network, train_gates
@@ -160,7 +161,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
             self, X, y, dtype=(np.float64, np.float32), multi_output=True, ensure_min_samples=2
         )
         rows, weights = positive_weights(X, sample_weight)
-        target = self._encoded(y)
+        target = self._encoded(y[rows], weights)
         k = self._count(X.shape[1])
         exact = len(rows) <= self.batch_size
         data = standardised(X[rows], weights, np.float64 if exact else np.float32)
@@ -171,11 +172,12 @@ class TopKSelector(SelectorMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=2,
             )
-        self._train(data, target[rows], k)
+        with learning():
+            self._train(data, target, k)
         return self
 
-    def _encoded(self, y: np.ndarray) -> np.ndarray:
-        """Classes as integers, or standardised columns of numbers."""
+    def _encoded(self, y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Classes as integers, or standardised columns of numbers, by weighted rows."""
         kind = type_of_target(y, input_name="y")
         classes = kind in ("binary", "multiclass") if self.task == "auto" else self.task == "classification"
         if classes:
@@ -195,8 +197,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         if hasattr(self, "classes_"):
             del self.classes_
         numbers = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        spread = numbers.std(0)
-        return (numbers - numbers.mean(0)) / np.where(spread > 0, spread, 1)
+        return standardised(numbers, weights, np.float64, farthest=np.inf).x
 
     def _count(self, features: int) -> int:
         asked = self.n_features_to_select

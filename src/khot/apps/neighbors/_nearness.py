@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["Metric", "blocks", "nearness"]
+__all__ = ["Metric", "blocks", "nearness", "unit_vectors"]
 
 Metric = Literal["sqeuclidean", "euclidean", "cosine"]
 _ENTRIES = 1 << 22
@@ -21,17 +22,24 @@ def blocks(queries: int, references: int, block_size: int | None) -> Iterator[sl
     return (slice(start, min(start + size, queries)) for start in range(0, queries, size))
 
 
+def unit_vectors(points: Tensor) -> Tensor:
+    """Points (n, d) divided by their norms, which may be larger than any number of their type."""
+    largest = points.detach().abs().amax(-1, keepdim=True) if points.shape[-1] else points.new_ones(())
+    return torch.nn.functional.normalize(points / largest.clamp_min(1), dim=-1)
+
+
 def nearness(queries: Tensor, references: Tensor, metric: Metric) -> Tensor:
     """Minus the distances, (queries, references), at least as precise as float32.
 
     Squared distances are those of points moved to the mean of the references: the product of large vectors
-    that lie close together would lose all digits.
+    that lie close together would lose all digits. Coordinates whose squares would overflow stop short of it:
+    everything beyond is equally far.
     """
     if metric == "cosine":
-        unit = torch.nn.functional.normalize
-        return unit(queries, dim=-1) @ unit(references, dim=-1).T - 1
-    centre = references.detach().mean(0) if len(references) else 0
-    q, r = queries - centre, references - centre
+        return unit_vectors(queries) @ unit_vectors(references).T - 1
+    farthest = math.sqrt(torch.finfo(references.dtype).max / (8 * max(references.shape[-1], 1)))
+    centre = references.detach().clamp(-farthest, farthest).mean(0) if len(references) else 0
+    q, r = ((points - centre).clamp(-farthest, farthest) for points in (queries, references))
     squared = (q.square().sum(-1, keepdim=True) + r.square().sum(-1) - 2 * (q @ r.T)).clamp_min(0)
     if metric == "sqeuclidean":
         return -squared

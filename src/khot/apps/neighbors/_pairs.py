@@ -91,14 +91,21 @@ def pairs_of(
 
 
 def _checked(name: str, anchors: Tensor, others: Tensor, queries: int, references: int) -> Tensor:
+    for given in (anchors, others):
+        if not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}: indices_tuple must have tensors, got {type(given).__name__}")
+        if given.is_floating_point() or given.dtype == torch.bool:
+            raise TypeError(f"{name}: indices_tuple must have integers, got {given.dtype}")
     if anchors.shape != others.shape or anchors.dim() != 1:
         raise ValueError(
             f"{name}: indices_tuple must have vectors of equal length, got the shapes {tuple(anchors.shape)} "
             f"and {tuple(others.shape)}"
         )
-    if len(anchors) and (anchors.max() >= queries or others.max() >= references):
+    found = torch.stack([anchors, others])
+    if len(anchors) and (found.min() < 0 or anchors.max() >= queries or others.max() >= references):
         raise ValueError(
-            f"{name}: indices_tuple names embedding {int(anchors.max())} of {queries} and reference "
-            f"{int(others.max())} of {references}"
+            f"{name}: indices_tuple must name 0 to {queries - 1} among embeddings and 0 to {references - 1} "
+            f"among references, got {int(anchors.min())} to {int(anchors.max())} and {int(others.min())} to "
+            f"{int(others.max())}"
         )
-    return torch.stack([anchors, others])
+    return found

@@ -22,6 +22,7 @@ except ImportError as error:
         f'pip install "khot[apps]" ({error})'
     ) from error
 
+from khot.apps._learning import learning
 from khot.apps.neighbors._nearness import blocks, nearness
 from khot.apps.neighbors.loss import NeighborLoss
 from khot.calibration import calibrate_temperature
@@ -142,9 +143,26 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"n_components={self.n_components} must be <= n_features={X.shape[1]}.")
         before = self.components_ if self.warm_start and hasattr(self, "components_") else None
         self.classes_, labels = np.unique(y, return_inverse=True)
-        self._mean, spread = X.mean(0), X.std(0)
+        self._keep_units(X)
+        with learning():
+            self._learn_and_keep(self._standardised(X), labels, before)
+        return self
+
+    def _keep_units(self, X: np.ndarray) -> None:
+        """The mean and the deviation of columns whose largest value is 1: squares of it do not overflow."""
+        largest = np.abs(X).max(0)
+        self._largest = np.where(largest > 0, largest, 1).astype(X.dtype)
+        self._mean, spread = (X / self._largest).mean(0), (X / self._largest).std(0)
         self._scale = np.where(spread > 0, spread, 1).astype(X.dtype)
-        rows = self._standardised(X)
+
+    def _standardised(self, X: np.ndarray) -> Tensor:
+        """Deviations from the mean, kept so far from overflow that a map of them is finite."""
+        farthest = float(np.finfo(X.dtype).max) ** 0.25
+        with np.errstate(over="ignore"):
+            rows = (X / self._largest - self._mean) / self._scale
+        return torch.as_tensor(np.clip(rows, -farthest, farthest).astype(X.dtype), device=self.device)
+
+    def _learn_and_keep(self, rows: Tensor, labels: np.ndarray, before: np.ndarray | None) -> None:
         start = self._first_map(rows) if before is None else torch.as_tensor(before).to(rows)
         if start.shape[1] != rows.shape[1] or start.shape[0] != (self.n_components or rows.shape[1]):
             raise ValueError(
@@ -157,12 +175,8 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         self.temperature_ = self._first_temperature(rows @ start.T, generator)
         self._learn(rows, torch.as_tensor(labels, device=rows.device), start, generator)
         self._votes = labels
-        self._embedded = (rows @ torch.as_tensor(self.components_).to(rows).T).cpu().numpy()
+        self._embedded = self._mapped(rows)
         self.n_samples_fit_ = len(rows)
-        return self
-
-    def _standardised(self, X: np.ndarray) -> Tensor:
-        return torch.as_tensor((X - self._mean) / self._scale, device=self.device)
 
     def _first_map(self, rows: Tensor) -> Tensor:
         """The identity, or the principal directions."""
@@ -216,8 +230,11 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """The rows in the learned space, (n_samples, n_components)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        rows = self._standardised(X)
-        return (rows @ torch.as_tensor(self.components_).to(rows).T).cpu().numpy()
+        return self._mapped(self._standardised(X))
+
+    def _mapped(self, rows: Tensor) -> np.ndarray:
+        linear = torch.as_tensor(self.components_, dtype=rows.dtype, device=rows.device)
+        return (rows @ linear.T).cpu().numpy()
 
     def _blocks_of_scores(self, X: Any, k: int) -> Any:
         points = torch.as_tensor(self.embed(X), device=self.device)
@@ -241,6 +258,8 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
+        if not isinstance(k, Integral):
+            raise TypeError(f"n_neighbors does not take {type(k)} value, enter integer value")
         if k <= 0:
             raise ValueError(f"Expected n_neighbors > 0. Got {k}")
         found = [scores.topk(k) for scores in self._blocks_of_scores(X, k)]
@@ -251,7 +270,9 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """The share of the votes for each class, (n_samples, n_classes)."""
         check_is_fitted(self)
-        votes = torch.nn.functional.one_hot(torch.as_tensor(self._votes), len(self.classes_)).to(self.device)
+        votes = torch.nn.functional.one_hot(
+            torch.as_tensor(self._votes, device=self.device), len(self.classes_)
+        )
         shares: list[Tensor] = []
         for scores in self._blocks_of_scores(X, self.n_neighbors):
             if self.weights == "uniform":

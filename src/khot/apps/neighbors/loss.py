@@ -24,7 +24,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from khot.apps.neighbors._nearness import Metric, blocks, nearness
+from khot.apps.neighbors._nearness import Metric, blocks, nearness, unit_vectors
 from khot.apps.neighbors._pairs import Pairs, pairs_of
 from khot.apps.neighbors._recomputed import recomputed
 from khot.losses.reduction import Reduction, check_reduction
@@ -93,8 +93,8 @@ class NeighborLoss(Tempered):
         check_choice(name, "metric", metric, get_args(Metric))
         check_choice(name, "loss", loss, get_args(Kind))
         check_reduction(name, reduction)
-        if block_size is not None and block_size < 1:
-            raise ValueError(f"{name}: block_size must be at least 1, got {block_size}")
+        if block_size is not None and (not isinstance(block_size, int) or block_size < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: block_size must be an integer of at least 1, got {block_size}")
         checked_options(name, get(method, name), options)
         self.k, self.method, self.options = int(k), method, options
         self.metric: Metric = metric
@@ -124,13 +124,16 @@ class NeighborLoss(Tempered):
             float32.
         """
         name = type(self).__name__
+        given = {"embeddings": embeddings, "labels": labels, "ref_emb": ref_emb, "ref_labels": ref_labels}
+        for argument, tensor in given.items():
+            if tensor is None and argument != "embeddings":
+                continue
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"{name}: {argument} must be a tensor, got {type(tensor).__name__}")
         if embeddings.dim() != 2:
             raise ValueError(f"{name}: embeddings must be (n, d), got the shape {tuple(embeddings.shape)}")
         if not embeddings.is_floating_point():
             raise TypeError(f"{name}: embeddings must have a floating-point dtype, got {embeddings.dtype}")
-        for argument, given in (("labels", labels), ("ref_labels", ref_labels)):
-            if given is not None and not isinstance(given, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise TypeError(f"{name}: {argument} must be a tensor, got {type(given).__name__}")
         if ref_emb is None and ref_labels is not None:
             raise ValueError(f"{name}: ref_labels need ref_emb, got None")
         if ref_emb is not None and ref_emb.shape[1:] != embeddings.shape[1:]:
@@ -161,7 +164,7 @@ class NeighborLoss(Tempered):
 
     def _prepared(self, points: Tensor, dtype: torch.dtype) -> Tensor:
         points = points.to(dtype)
-        return torch.nn.functional.normalize(points, dim=-1) if self.normalize else points
+        return unit_vectors(points) if self.normalize else points
 
     def _block(
         self, pairs: Pairs, rows: slice, queries: Tensor, references: Tensor, temperature: Tensor

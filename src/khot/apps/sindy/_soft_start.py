@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import torch
 
+from khot.apps._learning import learning
 from khot.apps.sindy._equations import Equations
 from khot.relaxations import sigmoid_topk
 
@@ -30,6 +31,11 @@ _TEMPERATURES, _RIDGES = (1.0, 0.02), (1e-1, 1e-6)
 
 def soft_starts(equations: Equations, which: Sequence[int], ks: Sequence[int]) -> list[tuple[int, ...]]:
     """ks[i] terms for the equation which[i], for each i."""
+    with learning():
+        return _soft_starts(equations, which, ks)
+
+
+def _soft_starts(equations: Equations, which: Sequence[int], ks: Sequence[int]) -> list[tuple[int, ...]]:
     columns = torch.from_numpy(equations.columns)
     gram = columns.T @ columns
     sides = torch.from_numpy(equations.targets[:, list(which)]).T @ columns

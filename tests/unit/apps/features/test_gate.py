@@ -84,6 +84,7 @@ def test_compiled():
     ("arguments", "message"),
     [
         ({"num_features": 0, "k": 0}, "FeatureGate: num_features must be a positive integer, got 0"),
+        ({"num_features": True, "k": 1}, "FeatureGate: num_features must be a positive integer, got True"),
         ({"num_features": 5, "k": 6}, "FeatureGate: k must be at most num_features = 5, got 6"),
         ({"num_features": 5, "k": 1.5}, r"FeatureGate: k must be an integer, got 1\.5"),
         (
@@ -98,6 +99,10 @@ def test_bad_arguments(arguments, message):
 
 
 def test_bad_input():
+    with pytest.raises(TypeError, match="FeatureGate: mask must be a tensor, got list"):
+        FeatureGate(2, 1, mask=[True, False])
+    with pytest.raises(TypeError, match="InstanceSelector: scorer must be a module of torch, got NoneType"):
+        InstanceSelector(None, 2)
     with pytest.raises(ValueError, match=r"x must have the last dimension 5, got the shape \(2, 4\)"):
         FeatureGate(5, 2)(torch.zeros(2, 4))
     with pytest.raises(
@@ -145,6 +150,29 @@ def test_rows_are_explained_by_what_decides_them():
         optimizer.step()
         scheduler.step()
     assert (selector.selected(x).squeeze(1) == where).float().mean() > 0.9
+
+
+def test_what_does_not_pass_can_be_anything():
+    x = torch.tensor([[3.0, float("nan"), float("inf"), 2.0]], requires_grad=True)
+    gate = FeatureGate(4, 2)
+    with torch.no_grad():
+        gate.scores.copy_(torch.tensor([2.0, 0.0, 0.0, 1.0]))
+    found = gate.eval()(x)
+    assert found.tolist() == [[3.0, 0.0, 0.0, 2.0]]
+    found.sum().backward()
+    assert x.grad.tolist() == [[1.0, 0.0, 0.0, 1.0]]
+    assert gate.scores.grad is None or gate.scores.grad.isfinite().all()
+    assert FeatureGate(4, 2, eval_mode="same").eval()(x)[0, 1].isnan()  # there it does pass, in part
+    selector = InstanceSelector(nn.Identity(), k=2).eval()
+    mask = x.isfinite()
+    assert selector(x, mask).values.tolist() == [[3.0, 0.0, 0.0, 2.0]]
+
+
+def test_a_closed_gate_still_has_a_gradient():
+    gate = with_scores(FeatureGate(6, k=2, hard=True, temperature=1.0))
+    gate(torch.arange(1.0, 7.0)).sum().backward()
+    closed = gate.weights() == 0
+    assert (gate.scores.grad[closed] != 0).any()
 
 
 def test_what_the_mask_excludes_can_be_anything():

@@ -88,6 +88,15 @@ def test_weights_are_repeated_rows():
     assert not np.allclose(weighted.scores_, quick(max_iter=60).fit(x, y).scores_)
 
 
+def test_weights_are_repeated_rows_of_numbers_too():
+    x, _ = products(rows=60)
+    y = np.exp(x[:, 1])
+    weights = np.random.default_rng(3).integers(0, 4, size=60)
+    weighted = quick(max_iter=60).fit(x, y, sample_weight=1e308 * (weights / 4))  # their sum is infinite
+    repeated = quick(max_iter=60).fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(weighted.loss_curve_, repeated.loss_curve_, rtol=1e-9)
+
+
 def test_weights_count_in_batches_too():
     """Rows with another rule and a weight near zero do not change what is selected."""
     x, y = products(rows=600)
@@ -150,6 +159,13 @@ def test_constant_columns_are_selected_only_if_nothing_else_is_left():
     assert selector.inclusion_probabilities_.sum() == 7
 
 
+def test_a_large_offset_is_not_a_constant():
+    x, y = products(rows=60)
+    wanted = quick().fit(x, y).scores_
+    x[:, 4] += 1e10
+    np.testing.assert_allclose(quick().fit(x, y).scores_, wanted, atol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1e-200, 1e150])
 def test_units_of_a_column_do_not_matter(scale):
     x, y = products(rows=60)
@@ -200,6 +216,26 @@ def test_warm_start_goes_on():
         ValueError, match="warm_start needs the features, classes and hidden_units of the last"
     ):
         selector.fit(x[:, :5], y)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [torch.no_grad(), torch.inference_mode(), torch.device("meta")],
+    ids=["no_grad", "inference", "meta"],
+)
+def test_what_a_caller_has_switched_off_changes_nothing(around):
+    x, y = products()
+    wanted = quick(warm_start=True).fit(x, y)
+    with around:
+        found = quick(warm_start=True).fit(x, y)
+        again = quick(warm_start=True).fit(x, y).fit(x, y)
+    assert np.array_equal(found.scores_, wanted.scores_)
+    assert np.array_equal(again.scores_, wanted.fit(x, y).scores_)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.array_equal(quick().fit(x, y).scores_, found.scores_)
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_nothing_global_is_changed():

@@ -136,3 +136,35 @@ def test_more_neighbours_than_rows():
         model.predict(x)
     with pytest.raises(ValueError, match=r"Expected n_neighbors > 0. Got 0"):
         model.kneighbors(x, 0)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [torch.no_grad(), torch.inference_mode(), torch.device("meta")],
+    ids=["no_grad", "inference", "meta"],
+)
+def test_what_a_caller_has_switched_off_changes_nothing(around):
+    x, y = noisy(rows=60)
+    wanted = SoftKNeighborsClassifier(3, max_iter=5, random_state=0).fit(x, y)
+    with around:
+        found = SoftKNeighborsClassifier(3, max_iter=5, random_state=0).fit(x, y)
+        shares = found.predict_proba(x)
+    assert np.array_equal(found.components_, wanted.components_)
+    np.testing.assert_allclose(shares, wanted.predict_proba(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_units_of_the_columns_do_not_matter_however_large(dtype):
+    """Squares of the largest values overflow; a row beyond all others still has finite votes."""
+    x, y = noisy(rows=60, noise=2)
+    x = np.clip(x, -3, 3).astype(dtype)
+    unit = dtype(2.0 ** (np.log2(np.finfo(dtype).max) // 1 - 3))
+    plain, large = (
+        SoftKNeighborsClassifier(3, max_iter=5, random_state=0, temperature=1.0).fit(x * scale, y)
+        for scale in (dtype(1), unit)
+    )
+    np.testing.assert_allclose(large.predict_proba(x * unit), plain.predict_proba(x), rtol=1e-3)
+    far = SoftKNeighborsClassifier(3, max_iter=5, random_state=0).fit(x / unit, y)
+    np.testing.assert_allclose(far.predict_proba(x * unit).sum(1), 1, rtol=1e-5)
+    distances, _ = far.kneighbors(x * unit)
+    assert np.isfinite(distances).all()

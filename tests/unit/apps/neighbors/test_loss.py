@@ -162,6 +162,25 @@ def test_far_points_keep_a_finite_loss_and_a_gradient():
     torch.testing.assert_close(plain()(far, y).double(), plain()(near, y), rtol=1e-2, atol=0)
 
 
+@pytest.mark.parametrize("metric", ["sqeuclidean", "euclidean", "cosine"])
+@pytest.mark.parametrize("kind", ["log", "share"])
+def test_squares_that_overflow(kind, metric):
+    """Finite embeddings give a finite loss and gradient, and what is far is still told from what is near."""
+    x, y = problem(classes=2)
+    for scale in (1e19, 1e30, 1e38):
+        large = (x.float().clamp(-3, 3) * scale).requires_grad_()
+        for normalize in (False, True):
+            value = plain(loss=kind, metric=metric, normalize=normalize, block_size=5)(large, y)
+            value.backward()
+            assert value.isfinite()
+            assert large.grad.isfinite().all()
+    points = torch.tensor([[1e38, 0.0], [2e38, 1e37], [-2e38, 1e37], [-3e38, 0.0]])
+    right, wrong = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1])
+    for normalize in (False, True):
+        loss = plain(k=1, loss=kind, metric=metric, normalize=normalize)
+        assert loss(points, right) < loss(points, wrong)
+
+
 def test_half_types_are_computed_in_float32():
     x, y = problem()
     low = x.bfloat16()
@@ -245,7 +264,8 @@ def test_a_hundred_thousand_references_in_two_gigabytes(run_python):
         ),
         ({"k": 2, "loss": "hinge"}, "loss must be 'log' or 'share', got 'hinge'"),
         ({"k": 2, "reduction": "max"}, "reduction must be 'none', 'mean' or 'sum', got 'max'"),
-        ({"k": 2, "block_size": 0}, "block_size must be at least 1, got 0"),
+        ({"k": 2, "block_size": 0}, "block_size must be an integer of at least 1, got 0"),
+        ({"k": 2, "block_size": 1.5}, r"block_size must be an integer of at least 1, got 1\.5"),
         ({"k": 2, "temperature": 0.0}, "temperature must be"),
     ],
 )
@@ -280,7 +300,16 @@ def test_bad_calls():
     one = torch.tensor([0])
     with pytest.raises(ValueError, match="indices_tuple must have 3 tensors"):
         loss(x, y, (one, one))
-    with pytest.raises(ValueError, match="names embedding 0 of 18 and reference 18 of 18"):
-        loss(x, y, (one, one, one + 18))
+    for wrong, shown in ((one + 18, "18 to 18"), (one - 1, "-1 to -1")):
+        with pytest.raises(ValueError, match=f"0 to 17 among references, got 0 to 0 and {shown}"):
+            loss(x, y, (one, one, wrong))
+    with pytest.raises(TypeError, match=r"indices_tuple must have integers, got torch\.float32"):
+        loss(x, y, (one, one, one.float()))
+    with pytest.raises(TypeError, match="indices_tuple must have tensors, got list"):
+        loss(x, y, ([0], [1], [2]))
+    with pytest.raises(TypeError, match="embeddings must be a tensor, got list"):
+        loss(x.tolist(), y)
+    with pytest.raises(TypeError, match="ref_emb must be a tensor, got list"):
+        loss(x, y, None, x.tolist(), y)
     with pytest.raises(ValueError, match="vectors of equal length"):
         loss(x, y, (one, y, one))
