@@ -41,7 +41,7 @@ from torch import Tensor, nn
 
 from khot.apps.sae._computing import padded, placed
 from khot.apps.sae._conversions import Converts
-from khot.apps.sae._decoder_norms import project_gradient, unit_rows
+from khot.apps.sae._decoder_norms import project_gradient_, row_norms, unit_rows
 from khot.apps.sae._options import Activation, Options
 from khot.apps.sae.files import FileFormat, read_folder, write_folder
 from khot.apps.sae.result import Latents, Reconstruction
@@ -249,13 +249,14 @@ class SparseAutoencoder(Converts):
     @torch.no_grad()
     def normalize_decoder_(self) -> None:
         """Bring the decoder's rows to norm 1: after each step of the optimiser."""
-        self.W_dec.copy_(unit_rows(self.W_dec))
+        norms = row_norms(self.W_dec).unsqueeze(-1)
+        self.W_dec.div_(torch.where(norms > 0, norms, 1))
 
     @torch.no_grad()
     def project_decoder_gradient_(self) -> None:
         """Take out of the decoder's gradient what would only change norms: before each step."""
         if self.W_dec.grad is not None:
-            self.W_dec.grad.copy_(project_gradient(self.W_dec.grad, self.W_dec))
+            project_gradient_(self.W_dec.grad, self.W_dec)
 
     def save(
         self, folder: str | Path, format: FileFormat = "saelens", *, about: Mapping[str, Any] | None = None
