@@ -111,7 +111,9 @@ def _quality(ledger: Ledger, steps: int, k: int) -> Grid:
         header=("trained as", *(title for title, _, _ in _COLUMNS)),
         rows=rows,
         notes=(
-            f"{steps} steps of {BATCH} tokens" + _cached(done[0]) + "; seeds: "
+            f"{steps} steps of {BATCH} tokens"
+            + _cached(done[0])
+            + "; seeds: "
             + ", ".join(f"{name} {count}" for name, count in seeds.items() if count)
             + ". With several seeds the mean ± its standard error; a difference between single seeds "
             "may be chance.",
