@@ -33,7 +33,9 @@ from khot_bench.reproduce.run import Reproduction
 __all__ = ["REPRODUCTION"]
 
 STEPS = 490
-SHARDS = 4  # of 65 024 tokens of text each
+SHARDS = 4  # of 65 024 tokens of text each: one pass
+LONG_STEPS = 1490
+LONG_SHARDS = 12
 FLOOR = "PCA, k components"
 
 
@@ -48,7 +50,11 @@ def _runs(quick: bool) -> Sequence[Settings]:
     plan += [(name, 32, 0) for name in list(VARIANTS)[3:]]
     if not quick:  # a stopped experiment has whole seeds
         plan += [(name, k, 0) for k in (16, 64) for name in (FLOOR, *main)]
-    return [{**of, "variant": name, "k": k, "seed": seed} for name, k, seed in plan]
+    runs = [{**of, "variant": name, "k": k, "seed": seed} for name, k, seed in plan]
+    if not quick:  # the same on more text: does the order stay, and are the curves flat?
+        of |= {"shards": LONG_SHARDS, "steps": LONG_STEPS}
+        runs += [{**of, "variant": name, "k": 32, "seed": 0} for name in main]
+    return runs
 
 
 def _run(settings: Settings) -> Numbers:
@@ -71,8 +77,10 @@ def _cell(ledger: Ledger, number: str, digits: int, **settings: object) -> str:
 
 
 def _tables(ledger: Ledger) -> tuple[Grid, ...]:
-    ks = [k for k in (32, 16, 64) if any(s["k"] == k for s, _ in ledger.runs)]
-    return (*(_quality(ledger, k) for k in ks), _core(ledger))
+    lengths = sorted({s["steps"] for s, _ in ledger.runs})
+    groups = [(steps, k) for steps in lengths for k in (32, 16, 64)]
+    there = {(s["steps"], s["k"]) for s, _ in ledger.runs}
+    return (*(_quality(ledger, *group) for group in groups if group in there), _core(ledger, lengths[0]))
 
 
 _COLUMNS = (
@@ -86,10 +94,11 @@ _COLUMNS = (
 )
 
 
-def _quality(ledger: Ledger, k: int) -> Grid:
-    done = [s for s, _ in ledger.runs if s["k"] == k]
+def _quality(ledger: Ledger, steps: int, k: int) -> Grid:
+    done = [s for s, _ in ledger.runs if s["k"] == k and s["steps"] == steps]
+    of = {"steps": steps, "k": k}
     rows = tuple(
-        (name, *(_cell(ledger, number, digits, variant=name, k=k) for _, number, digits in _COLUMNS))
+        (name, *(_cell(ledger, number, digits, variant=name, **of) for _, number, digits in _COLUMNS))
         for name in (*VARIANTS, FLOOR)
         if any(s["variant"] == name for s in done)
     )
@@ -97,11 +106,14 @@ def _quality(ledger: Ledger, k: int) -> Grid:
     seeds = {name: len({s["seed"] for s in done if s["variant"] == name}) for name in VARIANTS}
     where = "SmolLM2-135M after block 9" if data == "smollm2" else "MiniLM after block 3"
     return Grid(
-        caption=f"Autoencoders of {where}, {LATENTS[data]} latents, k = {k}, on text that was not seen",
+        caption=f"Autoencoders of {where}, {LATENTS[data]} latents, k = {k}, {steps} steps, on text that was "
+        "not seen",
         header=("trained as", *(title for title, _, _ in _COLUMNS)),
         rows=rows,
         notes=(
-            f"{done[0]['steps']} steps of {BATCH} tokens; seeds: "
+            f"{steps} steps of {BATCH} tokens"
+            + _cached(done[0])
+            + "; seeds: "
             + ", ".join(f"{name} {count}" for name, count in seeds.items() if count)
             + ". With several seeds the mean ± its standard error; a difference between single seeds "
             "may be chance.",
@@ -113,6 +125,11 @@ def _quality(ledger: Ledger, k: int) -> Grid:
         ),
         origin=ledger.origin,
     )
+
+
+def _cached(settings: Settings) -> str:
+    shards = settings["shards"]
+    return f", of {shards} cached shards of 65 024 tokens of text each" if shards else ""
 
 
 def _clean_note(ledger: Ledger) -> str:
@@ -146,13 +163,14 @@ _CORE = (
 )
 
 
-def _core(ledger: Ledger) -> Grid:
+def _core(ledger: Ledger, steps: int) -> Grid:
     names = [name for name in VARIANTS if any(s["variant"] == name for s, _ in ledger.runs)]
+    of = {"steps": steps, "k": 32}
     return Grid(
-        caption="Core metrics of SAEBench, under their names, k = 32",
+        caption=f"Core metrics of SAEBench, under their names, k = 32, {steps} steps",
         header=("metric", *names),
         rows=tuple(
-            (metric, *(_cell(ledger, metric, 4, variant=name, k=32) for name in names)) for metric in _CORE
+            (metric, *(_cell(ledger, metric, 4, variant=name, **of) for name in names)) for metric in _CORE
         ),
         notes=("Computed here, on the test text; SAEBench itself was not run.",),
         origin=ledger.origin,
@@ -175,18 +193,26 @@ def _plot(ledger: Ledger, path: Path) -> None:
 
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
     score = "ce_loss_score" if any("ce_loss_score" in n for _, n in ledger.runs) else "explained_variance"
-    for name in (*VARIANTS, FLOOR):
-        runs = [(n["l0"], n[score]) for s, n in ledger.runs if s["variant"] == name and score in n]
+    short, *longer = sorted({s["steps"] for s, _ in ledger.runs})
+    for place, name in enumerate((*VARIANTS, FLOOR)):
+        runs = [
+            (n["l0"], n[score])
+            for s, n in ledger.runs
+            if s["variant"] == name and s["steps"] == short and score in n
+        ]
         if runs:
-            axes[0].plot(*zip(*sorted(runs), strict=True), "o-", label=name, markersize=4, linewidth=1)
+            line = {"color": f"C{place}", "label": name, "markersize": 4, "linewidth": 1}
+            axes[0].plot(*zip(*sorted(runs), strict=True), "o-", **line)
     axes[0].set(
         title="quality against sparsity", xlabel="L0", ylabel="loss recovered" if "ce" in score else score
     )
     for axis, number, title in ((axes[1], "fvu", "FVU of a batch"), (axes[2], "dead", "dead latents")):
-        for name in VARIANTS:
-            steps, values = _curve(ledger, number, variant=name, k=32)
-            if steps:
-                axis.plot(steps, values, label=name, linewidth=1.2)
+        for place, name in enumerate(VARIANTS):
+            for length in (short, *longer):
+                steps, values = _curve(ledger, number, variant=name, k=32, steps=length)
+                if steps:
+                    style = "-" if length == short else "--"
+                    axis.plot(steps, values, style, color=f"C{place}", linewidth=1.2)
         axis.set(title=f"{title}, k = 32", xlabel="step")
     axes[1].set_yscale("log")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize="small")

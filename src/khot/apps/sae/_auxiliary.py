@@ -18,26 +18,24 @@ from khot.apps.sae._selecting import Weights
 from khot.estimators import straight_through
 from khot.relaxations import topk_entries
 
-__all__ = ["auxk_loss", "widened"]
+__all__ = ["auxk_error"]
 
 
-def auxk_loss(
+def auxk_error(
     x: Tensor, residual: Tensor, weights: Weights, decoder: Tensor, dead: Tensor, k_aux: int
-) -> Tensor:
-    """The squared error, not yet divided by the variance; 0 where no latent is dead.
+) -> tuple[float, Tensor]:
+    """The factor before the loss, and what the dead latents miss of the residual, (B, d_out).
 
     Args:
         x: inputs (B, d_in).
         residual: (B, d_out), without a graph.
         weights: of the encoder.
         decoder: W_dec (M, d_out).
-        dead: boolean (M,).
+        dead: boolean (M,), one at least.
         k_aux: how many dead latents a token may use.
     """
     which = dead.nonzero().squeeze(-1)
     count = len(which)
-    if not count:
-        return residual.new_zeros(())
     centred = x if weights.centre is None else x - weights.centre
     pre = torch.addmm(weights.bias[which], centred, weights.weight[which].T)
     if k_aux < count:
@@ -45,9 +43,4 @@ def auxk_loss(
         kept = topk_entries(scores.detach(), k_aux, hard=True).indices
         pre = torch.zeros_like(pre).scatter(-1, kept, pre.gather(-1, kept))
     guess = straight_through(pre, pre.relu()) @ decoder[which]
-    return min(count / k_aux, 1.0) * widened(guess - residual).square().sum()
-
-
-def widened(tensor: Tensor) -> Tensor:
-    """The tensor in a type in which many squares can be added."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    return min(count / k_aux, 1.0), guess - residual

@@ -6,22 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from khot.apps.sae._auxiliary import auxk_loss, widened
+from khot.apps.sae._annealing import Anneals
+from khot.apps.sae._auxiliary import auxk_error
 from khot.apps.sae._decoder_norms import row_norms
 from khot.apps.sae._entry_gradients import weighted_rows
-from khot.apps.sae._options import Options
 from khot.apps.sae._selecting import Selected, Weights, select_latents
+from khot.apps.sae._unexplained import fraction_of
 
 __all__ = ["Computes", "padded", "placed"]
 
 _MEMORY = 0.99  # of the running mean of the threshold
 
 
-class Computes(nn.Module):
+class Computes(Anneals):
     """The passes of :class:`khot.apps.sae.SparseAutoencoder`, which makes the parameters."""
 
-    options: Options
-    progress: float
     W_enc: nn.Parameter
     b_enc: nn.Parameter
     W_dec: nn.Parameter
@@ -35,34 +34,23 @@ class Computes(nn.Module):
         """Outputs (B, d_out), activations and indices (B, K), and the numbers of `Reconstruction` from
         ``fvu`` on."""
         found = self.select(x)
-        wide = widened(y)
-        if variance is None:
-            spread = (wide - wide.mean(0)).square().sum() if len(y) else wide.sum()
-            # One token, or equal ones, have no variance: the numbers stay finite.
-            variance = spread.clamp_min(torch.finfo(torch.float32).eps * (wide.square().sum() + 1e-12))
-        zero = wide.new_zeros(())
-        multi = zero
-        if self.options.multi_topk:
-            more = self.select(x, 4)
-            error = self._decoded(more, x) - y
-            multi = widened(error).square().sum() / variance
-        ends = self.options.prefixes
-        partial: list[Tensor] = []
-        for end in ends[:-1]:
-            inside = found.values * (found.layout.indices < end)
-            partial.append(
-                widened(self._decoded(found._replace(values=inside), x) - y).square().sum() / variance
-            )
         out = self._decoded(found, x)
-        error = widened(out - y).square().sum() / variance
-        aux = zero
-        if dead is not None:
-            aux = (
-                auxk_loss(x, (y - out).detach(), self.weights(), self.W_dec, dead, self.options.k_aux)
-                / variance
-            )
-        l0 = (found.values > 0).sum() / max(len(x), 1)
+        fraction = fraction_of(y, out, variance)
+        error = fraction(out - y)
+        zero = torch.zeros_like(error)
+        multi = fraction(self._decoded(self.select(x, 4), x) - y) if self.options.multi_topk else zero
+        partial: list[Tensor] = []
+        for end in self.options.prefixes[:-1]:
+            inside = found.values * (found.layout.indices < end)
+            partial.append(fraction(self._decoded(found._replace(values=inside), x) - y))
         prefix = torch.stack(partial).mean() if partial else zero
+        aux = zero
+        if dead is not None and bool(dead.any()):
+            share, missed = auxk_error(
+                x, (y - out).detach(), self.weights(), self.W_dec, dead, self.options.k_aux
+            )
+            aux = share * fraction(missed)
+        l0 = (found.values > 0).sum() / max(len(x), 1)
         if self.training and self.options.activation == "batch_topk":
             self._follow_threshold(found)
         return out, *padded(found, len(x)), (error, aux, multi, l0, prefix)
@@ -89,12 +77,7 @@ class Computes(nn.Module):
 
     def select(self, x: Tensor, times: int = 1) -> Selected:
         options = self.options
-        settled = self.progress >= 1 or not self.training
-        k = options.k * (1.0 if settled else options.k_start ** (1 - self.progress)) * times
-        first, last = options.temperature
-        soft = None
-        if options.activation == "sigmoid_topk" and not settled:
-            soft = first * (last / first) ** self.progress
+        k, soft = self.annealed()
         weights = self.weights()
         if options.activation == "batch_topk" and not self.training:
             assert self.threshold is not None
@@ -105,7 +88,7 @@ class Computes(nn.Module):
                 )
             weights = weights._replace(threshold=self.threshold)
         ragged = options.activation in ("batch_topk", "jumprelu")
-        return select_latents(x, weights, options, soft=soft, k=k if soft else round(k), ragged=ragged)
+        return select_latents(x, weights, options, soft=soft, k=k * times, ragged=ragged)
 
     def weights(self) -> Weights:
         """What selection reads."""

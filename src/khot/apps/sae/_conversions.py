@@ -3,75 +3,114 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from khot.apps.sae._computing import Computes
 from khot.apps.sae.thresholds import threshold_for
 
-if TYPE_CHECKING:
-    from khot.apps.sae.autoencoder import SparseAutoencoder
+__all__ = ["Converts"]
 
-__all__ = ["as_jumprelu", "fold_standardisation"]
-
-
-def as_jumprelu(autoencoder: SparseAutoencoder, x: Tensor | None, l0: float | None) -> SparseAutoencoder:
-    """See :meth:`khot.apps.sae.SparseAutoencoder.as_jumprelu`."""
-    options = autoencoder.options
-    if x is not None:
-        level = torch.tensor(threshold_for(autoencoder, x, options.k if l0 is None else l0))
-    elif autoencoder.threshold is not None and bool((autoencoder.threshold >= 0).all()):
-        level = autoencoder.threshold
-    else:
-        raise ValueError(f"SparseAutoencoder: as_jumprelu needs x, {options.activation} has no threshold yet")
-    made = type(autoencoder)(
-        options.d_in,
-        options.num_latents,
-        options.k,
-        "jumprelu",
-        transcoder=options.transcoder,
-        d_out=options.d_out,
-        skip=options.skip,
-        subtract_b_dec=options.subtract_b_dec,
-        normalize_decoder=options.normalize_decoder,
-        threshold=level,
-        device=autoencoder.W_enc.device,
-        dtype=autoencoder.W_enc.dtype,
-    )
-    for name, tensor in autoencoder.named_parameters():
-        made.get_parameter(name).copy_(tensor)
-    norms = autoencoder.norms()
-    if norms is not None:
-        made.W_enc.mul_(norms[:, None])
-        made.b_enc.mul_(norms)
-        made.W_dec.div_(norms[:, None])
-    return made.eval()
+Self = TypeVar("Self", bound="Converts")
 
 
-def fold_standardisation(autoencoder: SparseAutoencoder, mean: Tensor, scale: float) -> None:
-    """See :meth:`khot.apps.sae.SparseAutoencoder.fold_standardisation_`."""
-    if autoencoder.options.transcoder:
-        raise ValueError(
-            "SparseAutoencoder: fold_standardisation_ is not for a transcoder, whose inputs and "
-            "outputs differ"
+class Converts(Computes):
+    """The part of :class:`khot.apps.sae.SparseAutoencoder` that changes what selects, and what inputs are."""
+
+    @torch.no_grad()
+    def fit_threshold(self, x: Tensor, l0: float | None = None) -> float:
+        """Set the threshold of ``batch_topk`` so that inputs (…, d_in) have k active latents in the mean.
+
+        Args:
+            x: inputs, the more the better.
+            l0: the wanted mean, instead of k.
+
+        Returns:
+            The threshold.
+        """
+        if self.options.activation != "batch_topk":
+            raise ValueError(
+                f"SparseAutoencoder: fit_threshold is for batch_topk, this is {self.options.activation}; "
+                "as_jumprelu(x) gives any of them a threshold"
+            )
+        found = threshold_for(self, x, self.options.k if l0 is None else l0)
+        assert self.threshold is not None
+        self.threshold.fill_(found)
+        return found
+
+    @torch.no_grad()
+    def as_jumprelu(self: Self, x: Tensor | None = None, l0: float | None = None) -> Self:
+        """The same weights with one threshold for all latents, as JumpReLU, which every tool can read.
+
+        Args:
+            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a
+                threshold is known (``batch_topk``, ``jumprelu``).
+            l0: the wanted mean, instead of k.
+
+        Returns:
+            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its
+            weights.
+        """
+        options = self.options
+        if x is not None:
+            level = torch.tensor(threshold_for(self, x, options.k if l0 is None else l0))
+        elif self.threshold is not None and bool((self.threshold >= 0).all()):
+            level = self.threshold
+        else:
+            raise ValueError(
+                f"SparseAutoencoder: as_jumprelu needs x, {options.activation} has no threshold yet"
+            )
+        made: Self = cast(Any, type(self))(
+            options.d_in,
+            options.num_latents,
+            options.k,
+            "jumprelu",
+            transcoder=options.transcoder,
+            d_out=options.d_out,
+            skip=options.skip,
+            subtract_b_dec=options.subtract_b_dec,
+            normalize_decoder=options.normalize_decoder,
+            threshold=level,
+            device=self.W_enc.device,
+            dtype=self.W_enc.dtype,
         )
-    if mean.shape != (autoencoder.options.d_in,) or not 0 < scale < float("inf"):
-        raise ValueError(
-            f"SparseAutoencoder: mean must have the shape ({autoencoder.options.d_in},) and scale be > 0, "
-            f"got {tuple(mean.shape)} and {scale}"
-        )
-    shift = mean.to(autoencoder.W_enc.dtype)
-    autoencoder.b_enc.div_(scale)
-    autoencoder.b_dec.div_(scale).add_(shift)
-    moved = shift if not autoencoder.options.subtract_b_dec else torch.zeros_like(shift)
-    if autoencoder.W_skip is not None:
-        skipped = autoencoder.W_skip @ shift
-        autoencoder.b_dec.sub_(skipped)
-        if autoencoder.options.subtract_b_dec:
-            moved = skipped
-    autoencoder.b_enc.sub_(autoencoder.W_enc @ moved)
-    if autoencoder.threshold is not None and bool((autoencoder.threshold >= 0).all()):
-        autoencoder.threshold.div_(scale)
-    first, last = autoencoder.options.temperature
-    autoencoder.options = dataclasses.replace(autoencoder.options, temperature=(first / scale, last / scale))
+        for name, tensor in self.named_parameters():
+            made.get_parameter(name).copy_(tensor)
+        norms = self.norms()
+        if norms is not None:
+            made.W_enc.mul_(norms[:, None])
+            made.b_enc.mul_(norms)
+            made.W_dec.div_(norms[:, None])
+        return made.eval()
+
+    @torch.no_grad()
+    def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
+        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are
+        divided by scale."""
+        options = self.options
+        if options.transcoder:
+            raise ValueError(
+                "SparseAutoencoder: fold_standardisation_ is not for a transcoder, whose inputs and "
+                "outputs differ"
+            )
+        if mean.shape != (options.d_in,) or not 0 < scale < float("inf"):
+            raise ValueError(
+                f"SparseAutoencoder: mean must have the shape ({options.d_in},) and scale be > 0, "
+                f"got {tuple(mean.shape)} and {scale}"
+            )
+        shift = mean.to(self.W_enc.dtype)
+        self.b_enc.div_(scale)
+        self.b_dec.div_(scale).add_(shift)
+        moved = shift if not options.subtract_b_dec else torch.zeros_like(shift)
+        if self.W_skip is not None:
+            skipped = self.W_skip @ shift
+            self.b_dec.sub_(skipped)
+            if options.subtract_b_dec:
+                moved = skipped
+        self.b_enc.sub_(self.W_enc @ moved)
+        if self.threshold is not None and bool((self.threshold >= 0).all()):
+            self.threshold.div_(scale)
+        first, last = options.temperature
+        self.options = dataclasses.replace(options, temperature=(first / scale, last / scale))

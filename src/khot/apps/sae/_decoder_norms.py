@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-__all__ = ["project_gradient", "row_norms", "unit_rows"]
+__all__ = ["project_gradient_", "row_norms", "unit_rows"]
 
 
 def row_norms(rows: Tensor) -> Tensor:
@@ -21,7 +21,8 @@ def unit_rows(rows: Tensor) -> Tensor:
     return rows / torch.where(norms > 0, norms, 1)
 
 
-def project_gradient(gradient: Tensor, rows: Tensor) -> Tensor:
-    """The gradient without its part along each row, which would only change the norm."""
-    units = unit_rows(rows)
-    return gradient - (gradient * units).sum(-1, keepdim=True) * units
+def project_gradient_(gradient: Tensor, rows: Tensor) -> None:
+    """Take out of the gradient its part along each row, which would only change the norm; in place."""
+    along = torch.bmm(gradient.unsqueeze(1), rows.unsqueeze(2)).view(-1, 1)
+    squares = row_norms(rows).square().unsqueeze(-1)
+    gradient.addcmul_(rows, along / torch.where(squares > 0, squares, 1), value=-1)

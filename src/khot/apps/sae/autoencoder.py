@@ -39,18 +39,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from khot.apps.sae._computing import Computes, padded, placed
-from khot.apps.sae._conversions import as_jumprelu, fold_standardisation
-from khot.apps.sae._decoder_norms import project_gradient, unit_rows
+from khot.apps.sae._computing import padded, placed
+from khot.apps.sae._conversions import Converts
+from khot.apps.sae._decoder_norms import project_gradient_, row_norms, unit_rows
 from khot.apps.sae._options import Activation, Options
 from khot.apps.sae.files import FileFormat, read_folder, write_folder
 from khot.apps.sae.result import Latents, Reconstruction
-from khot.apps.sae.thresholds import first_threshold, threshold_for
+from khot.apps.sae.thresholds import first_threshold
 
 __all__ = ["SparseAutoencoder"]
 
 
-class SparseAutoencoder(Computes):
+class SparseAutoencoder(Converts):
     r"""A sparse autoencoder, or a transcoder.
 
     Args:
@@ -167,17 +167,6 @@ class SparseAutoencoder(Computes):
         """How many latents there are."""
         return self.options.num_latents
 
-    def anneal(self, progress: float) -> None:
-        """Say how far training is, from 0 to 1: k and the temperature fall geometrically; at 1 selection is
-        hard.
-
-        Args:
-            progress: in [0, 1]; part of the ``state_dict``.
-        """
-        if not 0 <= progress <= 1:
-            raise ValueError(f"SparseAutoencoder: progress must be in [0, 1], got {progress}")
-        self.progress = float(progress)
-
     def encode(self, x: Tensor, *, dense: bool = False) -> Latents | Tensor:
         """The active latents of inputs (…, d_in).
 
@@ -260,55 +249,14 @@ class SparseAutoencoder(Computes):
     @torch.no_grad()
     def normalize_decoder_(self) -> None:
         """Bring the decoder's rows to norm 1: after each step of the optimiser."""
-        self.W_dec.copy_(unit_rows(self.W_dec))
+        norms = row_norms(self.W_dec).unsqueeze(-1)
+        self.W_dec.div_(torch.where(norms > 0, norms, 1))
 
     @torch.no_grad()
     def project_decoder_gradient_(self) -> None:
         """Take out of the decoder's gradient what would only change norms: before each step."""
         if self.W_dec.grad is not None:
-            self.W_dec.grad.copy_(project_gradient(self.W_dec.grad, self.W_dec))
-
-    @torch.no_grad()
-    def fit_threshold(self, x: Tensor, l0: float | None = None) -> float:
-        """Set the threshold of ``batch_topk`` so that inputs (…, d_in) have k active latents in the mean.
-
-        Args:
-            x: inputs, the more the better.
-            l0: the wanted mean, instead of k.
-
-        Returns:
-            The threshold.
-        """
-        if self.options.activation != "batch_topk":
-            raise ValueError(
-                f"SparseAutoencoder: fit_threshold is for batch_topk, this is {self.options.activation}; "
-                "as_jumprelu(x) gives any of them a threshold"
-            )
-        found = threshold_for(self, x, self.options.k if l0 is None else l0)
-        assert self.threshold is not None
-        self.threshold.fill_(found)
-        return found
-
-    @torch.no_grad()
-    def as_jumprelu(self, x: Tensor | None = None, l0: float | None = None) -> SparseAutoencoder:
-        """The same weights with one threshold for all latents, as JumpReLU, which every tool can read.
-
-        Args:
-            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a
-                threshold is known (``batch_topk``, ``jumprelu``).
-            l0: the wanted mean, instead of k.
-
-        Returns:
-            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its
-            weights.
-        """
-        return as_jumprelu(self, x, l0)
-
-    @torch.no_grad()
-    def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
-        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are
-        divided by scale."""
-        fold_standardisation(self, mean, scale)
+            project_gradient_(self.W_dec.grad, self.W_dec)
 
     def save(
         self, folder: str | Path, format: FileFormat = "saelens", *, about: Mapping[str, Any] | None = None
@@ -329,14 +277,6 @@ class SparseAutoencoder(Computes):
         The format is recognised; activation, k and dtype must be stated there, nothing is guessed.
         """
         return read_folder(cls, Path(folder))
-
-    def get_extra_state(self) -> float:
-        """How far annealing is, for the ``state_dict``."""
-        return self.progress
-
-    def set_extra_state(self, state: float) -> None:
-        """The same from a ``state_dict``."""
-        self.anneal(state)
 
     def extra_repr(self) -> str:
         """Show the settings."""

@@ -96,12 +96,12 @@ def train(
 
 def standardisation(store: ActivationStore) -> tuple[Tensor, float]:
     """The mean and the scale that give activations mean 0 and a squared norm of d in the mean."""
-    sample = store.read(_sampled(len(store)))
+    sample = store.read(_sampled(len(store))).double()
     mean = sample.mean(0)
     spread = (sample - mean).square().sum(-1).mean().item()
     if not spread > 0:
         raise ValueError("train: all activations are equal")
-    return mean, (store.d / spread) ** 0.5
+    return mean.float(), (store.d / spread) ** 0.5
 
 
 def _sampled(count: int) -> Tensor:

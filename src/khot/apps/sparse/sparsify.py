@@ -45,7 +45,9 @@ def sparsify(
     :func:`make_permanent` first.
 
     Args:
-        model: changed in place. Make its optimiser before or after; the parameters are the same objects.
+        model: changed in place. An optimiser that was made before goes on with the same parameters. But torch
+            lists them in another order afterwards, and the state of an optimiser knows parameters by their
+            place alone: load one only into an optimiser that was made at the same point, before or after.
         density: the share of the weights that is kept, in [0, 1], or a function of the step, such as
             :func:`khot.apps.sparse.cubic`. Biases and other parameters stay.
         scope: ``"layer"``: each layer has its own budget; ``"global"``: one budget for all layers, and one

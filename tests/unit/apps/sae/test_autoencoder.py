@@ -279,6 +279,27 @@ def test_state_is_saved_with_annealing_and_threshold():
     torch.testing.assert_close(other(inputs(9, 12)).sae_out, autoencoder(inputs(9, 12)).sae_out)
 
 
+def test_a_state_of_another_k_or_activation_is_refused():
+    state = made("topk", k=5).state_dict()
+    with pytest.raises(RuntimeError, match="k was 5 when the state was saved, and is 4 here"):
+        made("topk", k=4).load_state_dict(state)
+    with pytest.raises(RuntimeError, match="activation was topk when the state was saved"):
+        made("sigmoid_topk", k=5).load_state_dict(state)
+
+
+@pytest.mark.parametrize("scale", [1e18, 1e30])
+@pytest.mark.parametrize("activation", ["topk", "batch_topk"])
+def test_large_inputs_have_the_same_fraction_unexplained(activation, scale):
+    # Biases are 0 at first: reconstructions, and with them the fraction, do not depend on the scale.
+    autoencoder, dead = SparseAutoencoder(12, 40, 5, activation, prefixes=(10,)), torch.arange(40) < 3
+    x = torch.randn(50, 12, generator=torch.Generator().manual_seed(3))
+    small, large = (autoencoder(x * s, dead_mask=dead) for s in (1.0, scale))
+    for field in ("fvu", "auxk_loss", "prefix_fvu"):
+        torch.testing.assert_close(getattr(large, field), getattr(small, field), rtol=1e-4, atol=1e-5)
+    large.loss().backward()
+    assert all(p.grad.isfinite().all() for p in autoencoder.parameters() if p.grad is not None)
+
+
 @pytest.mark.parametrize("activation", KINDS)
 def test_bfloat16_and_k_at_its_ends(activation):
     options = {**KINDS[activation], "dtype": torch.bfloat16}

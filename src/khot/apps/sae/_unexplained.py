@@ -1,0 +1,41 @@
+r"""The fraction of variance unexplained, the squared error over the squared distance from the mean:
+
+.. math:: \sum_i \lVert\hat y_i - y_i\rVert^2 \big/ \sum_i \lVert y_i - \bar y\rVert^2 .
+
+Where numbers are large, both sums are in units of the largest: in float32 the square of 1e20 is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["fraction_of"]
+
+
+def fraction_of(y: Tensor, out: Tensor, variance: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """What gives the fraction, a number, of an error (B, d).
+
+    Args:
+        y: targets (B, d).
+        out: reconstructions (B, d).
+        variance: the second sum, of a larger batch of which this is a part; None for that of ``y``.
+    """
+    unit = torch.ones((), dtype=torch.promote_types(y.dtype, torch.float32), device=y.device)
+    if len(y):
+        largest = torch.maximum(y.detach().abs().amax(), out.detach().abs().amax())
+        unit = 1 / largest.to(unit.dtype).clamp_min(1)
+    if variance is None:
+        scaled = y.to(unit.dtype) * unit
+        spread = (scaled - scaled.mean(0)).square().sum() if len(y) else scaled.sum()
+        # One token, or equal ones, have no variance: the numbers stay finite.
+        whole = spread.clamp_min(torch.finfo(torch.float32).eps * (scaled.square().sum() + 1e-12))
+    else:
+        whole = variance * unit * unit
+
+    def fraction(error: Tensor) -> Tensor:
+        return (error.to(unit.dtype) * unit).square().sum() / whole
+
+    return fraction
