@@ -20,6 +20,7 @@ from khot.relaxations._arguments import within_range
 
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
 
+#: A function of the step that gives the temperature; any callable will do.
 Schedule = Callable[[int], float]
 
 

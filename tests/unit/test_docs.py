@@ -4,7 +4,9 @@ The blocks of a page share their names and start with none: what a page uses, it
 run here begins with ``# not run:`` and the reason, which readers see too.
 """
 
+import contextlib
 import doctest
+import io
 import re
 import sys
 import textwrap
@@ -16,8 +18,9 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```(pycon|python)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+PROMISED = re.compile(r"^print\(.*\)  # ((?:tensor\(|[\d(\[]).*)$", re.MULTILINE)
 NOT_RUN = "# not run:"
-COSTLY = {"docs/contract.md", "docs/networks.md"}
+COSTLY = {"docs/contract.md", "docs/networks.md", "docs/recipes/compile_amp_ddp.md"}
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
 EXAMPLES = {
     str(page.relative_to(ROOT)): [
@@ -57,7 +60,11 @@ def test_examples(page, tmp_path, monkeypatch):
         if code.startswith(NOT_RUN):
             continue
         if kind == "python":
-            exec(compile(code, name, "exec"), names)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, name, "exec"), names)
+            missing = [text for text in PROMISED.findall(code) if text not in printed.getvalue()]
+            assert missing == [], f"{name} printed {printed.getvalue()}"
         else:
             block = parser.get_doctest(code, names, name, page, 0)
             runner.run(block, out=report.append, clear_globs=False)
