@@ -70,8 +70,14 @@ class Gate(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no potential: there is no loss of it")
 
-    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
-        """By how much a is too large for ΣF(a) over those that count to be k; only if ``reach`` is finite."""
+    def step(self, inside: Tensor, slope: Tensor, left: Tensor) -> Tensor:
+        """By how much a is too large for ΣF(a) to be k; only if ``reach`` is finite.
+
+        Args:
+            inside: the sum of F(a) where 0 < F < 1.
+            slope: the sum of F′(a).
+            left: k without those at 1.
+        """
         raise NotImplementedError
 
     def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
@@ -203,13 +209,9 @@ class Sparse(Gate):
         y = self.weights(a)
         return torch.where(above, 1 - y, y), self.slope(y), None
 
-    def step(self, a: Tensor, counts: Tensor, k: Tensor) -> Tensor:
+    def step(self, inside: Tensor, slope: Tensor, left: Tensor) -> Tensor:
         """Newton's on (ΣF over 0 < a < 1)^{q−1}: a norm of a, nearly linear while none leaves (0, 1)."""
-        y = self.weights(a)
-        slope = self.slope(y) * counts
-        inside = (y * (slope > 0)).sum(-1, keepdim=True)
-        left = k - ((y >= 1) * counts).sum(-1, keepdim=True)
-        growth = slope.sum(-1, keepdim=True) * (self.norm - 1)
+        growth = slope * (self.norm - 1)
         return (inside - inside ** (2 - self.norm) * left.clamp_min(0) ** (self.norm - 1)) / growth
 
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:

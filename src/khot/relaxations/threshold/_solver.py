@@ -11,9 +11,8 @@ Split the row at the anchor into those below (z < 0) and those above. With
 Σy = k exactly when P = Q. Both are sums of small non-negative terms, none of which cancels against
 k, so the root has full relative accuracy when y is nearly hard, when k → 0 and when k → n. And
 h = log P − log Q is increasing in e, nearly linear in each of those limits if F has exponential tails:
-Halley's method on h, started at the middle of a tight bracket, takes 2–3 steps on ordinary rows. A gate
-whose tails reach 0 says itself how to step (`Gate.step`). A step that leaves the bracket becomes
-a bisection. The number of steps is fixed, so that the solver can be traced.
+Halley's method on h, started at the middle of a tight bracket, takes 2–3 steps on ordinary rows
+(``_root.py``). The number of steps is fixed, so that the solver can be traced.
 
 The bracket, for any F and in units of τ around the anchor, with g = (x₍⌈k⌉₎ − x₍⌊k⌋₊₁₎)/τ:
 
@@ -30,6 +29,7 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.relaxations._settled import settle
 from khot.relaxations.threshold._gates import Gate
+from khot.relaxations.threshold._root import RowSums, advanced, bracket, started, tie_share
 
 __all__ = ["solve"]
 
@@ -65,9 +65,7 @@ def solve(
     z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-gate.far, gate.far))
     gap = _difference(anchor, next_best, temperature).clamp(0, gate.far)
     k = k_left
-    others, rest = n_finite - k.ceil() + 1, k.floor() + 1
-    low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
-    high = (gate.quantile(k / rest, (rest - k) / rest) + gap).clamp_max(gate.reach)
+    low, high = bracket(gate, k, n_finite, gap)
     offset = _offset(gate, z, ~settled, k, low, high)
     a = z + offset
     return a if gate.reach == math.inf else _refined(gate, a, offset, ~settled, k), settled, fixed
@@ -101,70 +99,39 @@ def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high:
     extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
     may_stop_early = is_plain(z)
     eps = torch.finfo(z.dtype).eps
-    rounding = 4 * eps
-    relative = gate.reach < math.inf  # e > 0 then, of the size of the weights: steps are measured by it
-    # After a step that is close, the next is exact: unless scores cross a corner of F in it.
-    close = rounding if relative else 0.1 * eps ** (1 / gate.convergence)
-
-    # Two or more ties at the anchor: if all else is far away, the root is where they share what is left.
-    e = torch.where(share > 0, gate.quantile(share, 1 - share), (low + high) / 2)
-    e = torch.minimum(torch.maximum(e, low), high)
-    # The root can lie on the edge, and rounding just beyond it.
-    low, high = (low * (1 - 1e-3), high * (1 + 1e-3)) if relative else (low - 1, high + 1)
-    f, last_step = torch.zeros_like(e), 2 * (high - low)
-    way = torch.zeros_like(e)  # the sign of the last step, 0 after a bisection
+    search = started(gate, low, high, share)
     for _ in range(gate.steps[z.dtype == torch.float64]):
-        p, p1, p2 = gate.distance(z + e, above)
-        big_p, big_q = _sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q
-        f = big_p - big_q
-        if relative:  # weights reach 1: what is left of the difference may be their rounding
-            f = torch.where(f.abs() <= rounding * k, 0, f)
-        low = torch.where(f < 0, torch.maximum(low, e), low)
-        high = torch.where(f > 0, torch.minimum(high, e), high)
-        if not relative:
-            h = big_p.log() - big_q.log()
-            slope_p, slope_q = _sum(p1, in_p) / big_p, _sum(p1, in_q) / big_q
-            slope = slope_p + slope_q
-            bend = slope_q.square() - slope_p.square()
-            if p2 is not None:
-                bend = bend + _sum(p2, in_p) / big_p - _sum(p2, in_q) / big_q
-            curved = 2 * slope.square() - h * bend
-            step = torch.where(curved > 0, 2 * h * slope / curved, h / slope)
-        else:
-            step = gate.step(z + e, in_p + in_q, k)
-        unit = e.abs() if relative else torch.ones_like(e)
-        proposal = e - step
-        inside = (proposal > low) & (proposal < high)
-        if gate.convergence == 2:  # steps must shrink: between two pieces of F they may go to and fro
-            shrinks = step.abs() <= torch.maximum(last_step / 2, close * unit)
-            # Those of a piecewise F are exact in a piece: one way they may be as long as before.
-            inside = inside & (shrinks | (step.sign() * way > 0) if relative else shrinks)
-        inside = inside | (step.abs() <= rounding * (e.abs() if relative else 1 + e.abs()))
-        last_step = torch.where(inside, step.abs(), 2 * (high - low))
-        way = torch.where(inside, step.sign(), 0)
-        e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
-        if may_stop_early and bool(((f == 0) | (inside & (step.abs() < close * unit)) | ~(f == f)).all()):
+        a = z + search.offset
+        p, p1, p2 = gate.distance(a, above)
+        first = _inner_sums(gate, a, in_p + in_q, k) if gate.reach < math.inf else _both(p1, in_p, in_q)
+        second = None if p2 is None else _both(p2, in_p, in_q)
+        sums = RowSums(_sum(p, in_p) + extra_p, _sum(p, in_q) + extra_q, first, second)
+        search, done = advanced(gate, search, sums, k, eps)
+        if may_stop_early and bool(done.all()):
             break
-    return torch.where(f.isnan(), f, e)  # a NaN score makes its whole row NaN, as softmax does
+    # A NaN score makes its whole row NaN, as softmax does.
+    return torch.where(search.difference.isnan(), search.difference, search.offset)
+
+
+def _inner_sums(gate: Gate, a: Tensor, counts: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the weights in (0, 1), of their slopes, and what is left for them of k."""
+    y = gate.weights(a)
+    slope = gate.slope(gate.state(a)) * counts
+    inside = (y * (slope > 0)).sum(-1, keepdim=True)
+    return inside, slope.sum(-1, keepdim=True), k - _sum((y >= 1).to(y.dtype), counts)
 
 
 def _split(z: Tensor, active: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Who is above the anchor, how many more than k they are, and the share of each tie at the anchor.
-
-    Ties go to the nearer side. The share is 0 if there is no other tie, or if it is so near to 0 or 1 that
-    the scores beside the ties decide.
-    """
+    """Who is above the anchor, how many more than k they are, and the share of each tie at the anchor."""
     strictly, weakly = active & (z > 0), active & (z >= 0)
     n_strictly, n_weakly = strictly.sum(-1, keepdim=True), weakly.sum(-1, keepdim=True)
-    ties_below = k - n_strictly <= n_weakly - k
+    ties_below, share = tie_share(k, n_strictly, n_weakly)
     above, n_above = torch.where(ties_below, strictly, weakly), torch.where(ties_below, n_strictly, n_weakly)
-    ties = n_weakly - n_strictly
-    left = k - n_strictly
-    return (
-        above,
-        n_above - k,
-        torch.where((ties > 1) & (left > 0.02 * ties) & (left < 0.98 * ties), left / ties.clamp_min(1), 0.0),
-    )
+    return above, n_above - k, share
+
+
+def _both(terms: Tensor, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
+    return _sum(terms, below), _sum(terms, above)
 
 
 def _sum(terms: Tensor, members: Tensor) -> Tensor:

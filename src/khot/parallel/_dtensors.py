@@ -1,0 +1,115 @@
+"""Calls on a DTensor: on its local part, by the processes of the mesh dimension that shards the selected one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from khot.parallel._group import Group, ProcessGroup
+from khot.relaxations._arguments import Number, position
+
+__all__ = ["is_dtensor", "on_dtensor"]
+
+Local = Callable[[Tensor, Number | Tensor, Number | Tensor, Tensor | None, Group], Tensor]
+
+
+def is_dtensor(value: object) -> bool:
+    """Whether it is a DTensor; without loading what defines them."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def on_dtensor(
+    name: str,
+    scores: Any,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+    group: ProcessGroup | None,
+    call: Local,
+) -> Tensor:
+    """``call`` on the local parts, as a DTensor with the placements of the scores.
+
+    Args:
+        name: of the function, for errors.
+        scores: a DTensor; a dimension of its mesh with ``Shard(dim)`` is one over which is summed.
+        k: a number, a tensor for the local rows, or a DTensor.
+        temperature: likewise.
+        dim: the selected dimension.
+        mask: a DTensor of the shape of the scores, or a tensor for the local part.
+        group: must be None: a DTensor has its own.
+        call: what is to be done with local scores, k, temperature, mask and processes.
+    """
+    from torch.distributed.tensor import DTensor, Shard
+
+    if group is not None:
+        raise ValueError(f"{name}: group must be None for a DTensor, whose mesh says it, got {group!r}")
+    last = position(name, scores, dim)
+    mesh, placements = scores.device_mesh, scores.placements
+    ours: list[int] = []
+    for number, placement in enumerate(placements):
+        if placement.is_partial():
+            raise ValueError(
+                f"{name}: scores must be Shard or Replicate in every mesh dimension, got {placements}; "
+                "use scores.redistribute(...) first"
+            )
+        if placement.is_shard() and placement.dim % scores.dim() == last:
+            ours.append(number)
+    if len(ours) > 1:
+        raise ValueError(
+            f"{name}: dim {dim} must be sharded by one mesh dimension, got {placements}; "
+            "flatten the mesh, or use scores.redistribute(...) first"
+        )
+    of_rows = [
+        None if number in ours or not placement.is_shard() else _row_dim(placement.dim % scores.dim(), last)
+        for number, placement in enumerate(placements)
+    ]
+    if is_dtensor(mask):
+        if mask.shape != scores.shape:
+            raise ValueError(
+                f"{name}: mask, as a DTensor, must have the shape of scores, {tuple(scores.shape)}, "
+                f"got {tuple(mask.shape)}"
+            )
+        mask = mask.redistribute(mesh, placements).to_local()  # pyright: ignore
+    members = Group(mesh.get_group(ours[0])) if ours else _Alone()
+    y = call(
+        scores.to_local(),
+        _local_rows(k, mesh, of_rows, Shard),
+        _local_rows(temperature, mesh, of_rows, Shard),
+        mask,
+        members,
+    )
+    return DTensor.from_local(
+        y, mesh, placements, run_check=False, shape=scores.shape, stride=scores.stride()
+    )
+
+
+class _Alone(Group):
+    """This process, whatever others there are: no dimension of the mesh shards the row."""
+
+    def __init__(self) -> None:
+        self.size, self.rank = 1, 0
+
+
+def _row_dim(of_scores: int, last: int) -> int:
+    return of_scores if of_scores < last else of_scores - 1
+
+
+def _local_rows(value: Any, mesh: Any, of_rows: list[int | None], shard: Any) -> Any:
+    """k or the temperature for the local rows; its gradient is summed over processes with other rows."""
+    if not is_dtensor(value):
+        return value
+    from torch.distributed.tensor import Partial, Replicate
+
+    placements: list[Any] = []
+    gradients: list[Any] = []
+    for of_row in of_rows:
+        own = None if of_row is None else of_row  # broadcasting may have left it out, or made it 1 long
+        sharded = own is not None and own < value.dim() and value.shape[own] > 1
+        placements.append(shard(own) if sharded else Replicate())
+        gradients.append(shard(own) if sharded else Replicate() if own is None else Partial())
+    return value.redistribute(mesh, placements).to_local(grad_placements=gradients)

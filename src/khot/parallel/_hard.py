@@ -1,0 +1,67 @@
+"""The k largest of rows that several processes hold, ties by their place in the whole row.
+
+For a small k every process sends its own k best, in the order of their places; of all that are sent each takes
+the k best, and knows which are its own. For a large one the k-th value is found by counting
+(``_order_statistic.py``), and the places left for those equal to it are counted out from the first process on.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from khot.parallel._group import Group
+from khot.parallel._order_statistic import order_statistic
+from khot.parallel._shards import Shards
+from khot.relaxations import hard_topk
+from khot.relaxations._arguments import compute_dtype
+from khot.relaxations.hard import ranked_indices
+
+__all__ = ["MOST_CANDIDATES", "hard_shards"]
+
+MOST_CANDIDATES = 512
+"""Up to this k candidates are sent."""
+
+
+def hard_shards(shards: Shards, group: Group, most_candidates: int = MOST_CANDIDATES) -> Tensor:
+    """Zeros and ones (rows, here), in the dtype of the scores."""
+    x, k = shards.scores.detach(), shards.k.detach().round().long()
+    most = int(k.max()) if k.numel() else 0
+    if most == 0:
+        return torch.zeros_like(x)
+    wide = x.to(compute_dtype(x))
+    by_candidates = most <= most_candidates
+    return (_best_of_candidates(wide, k, most, group) if by_candidates else _by_value(wide, k, group)).to(x.dtype)
+
+
+def _best_of_candidates(x: Tensor, k: Tensor, most: int, group: Group) -> Tensor:
+    indices, exists = ranked_indices(x, most, "position")
+    if x.shape[-1]:
+        mine = torch.where(exists, x.gather(-1, indices), -math.inf)
+    else:
+        mine = x.new_full((x.shape[0], most), -math.inf)
+    everyone = group.each(mine).movedim(0, 1).reshape(x.shape[0], group.size * most)
+    chosen = hard_topk(everyone, k.squeeze(-1)).view(x.shape[0], group.size, most)[:, group.rank]
+    return torch.zeros_like(x).scatter_add_(-1, indices, chosen * exists) if x.shape[-1] else x
+
+
+def _by_value(x: Tensor, k: Tensor, group: Group) -> Tensor:
+    missing = x.isnan()  # before everything else, as in one process
+    ordered = torch.where(missing, math.inf, x)
+    allowed = torch.count_nonzero(ordered > -math.inf, dim=-1).unsqueeze(-1)
+    n = group.total(allowed.clone())
+    rank = torch.minimum(k, n)
+    value, above, _ = order_statistic(ordered, rank, allowed, n, group)
+    level = (ordered == value) & ~missing & (rank > 0)
+    first = missing & (value == math.inf) & (rank > 0)  # places for NaN, then for those equal to the value
+    here = torch.cat([torch.count_nonzero(each, dim=-1).unsqueeze(-1) for each in (first, level)], -1)
+    everyone = group.each(here)
+    n_first = everyone[..., :1].sum(0)
+    before = everyone[: group.rank].sum(0)
+    places = rank - above
+    chosen = (ordered > value) & (rank > 0)
+    chosen |= first & (first.cumsum(-1) <= places - before[:, :1])
+    chosen |= level & (level.cumsum(-1) <= places - n_first - before[:, 1:])
+    return chosen.to(x.dtype)

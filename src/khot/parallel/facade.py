@@ -1,0 +1,61 @@
+"""One call for the methods that know shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from khot.parallel._group import ProcessGroup
+from khot.parallel.threshold import laplace_topk, sigmoid_topk, sparse_topk
+from khot.relaxations._arguments import Number, check_choice
+
+__all__ = ["topk"]
+
+_METHODS = {"sigmoid": sigmoid_topk, "laplace": laplace_topk, "sparse": sparse_topk}
+
+
+def topk(
+    scores: Tensor,
+    k: Number | Tensor,
+    method: str = "sigmoid",
+    *,
+    temperature: Number | Tensor = 1.0,
+    hard: bool = False,
+    dim: int = -1,
+    mask: Tensor | None = None,
+    largest: bool = True,
+    group: ProcessGroup | None = None,
+    **options: Any,
+) -> Tensor:
+    """:func:`khot.topk` of scores that are sharded along ``dim``.
+
+    Args:
+        scores: this process's shard, or a ``DTensor``.
+        k: the budget of the whole row.
+        method: ``"sigmoid"``, ``"laplace"`` or ``"sparse"``; the others need whole rows.
+        temperature: > 0.
+        hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
+        dim: the dimension along which to select.
+        mask: boolean, broadcastable to this shard.
+        largest: False selects the smallest.
+        group: the processes.
+        options: of the method: ``norm`` of ``"sparse"``.
+
+    Returns:
+        The weights of this shard.
+
+    Example:
+        >>> topk(torch.tensor([3.0, 1.0, 2.0]), 2, method="sparse", temperature=0.5).tolist()
+        [1.0, 0.0, 1.0]
+    """
+    check_choice("topk", "method", method, _METHODS)
+    known = {"norm"} if method == "sparse" else set[str]()
+    if unknown := options.keys() - known:
+        raise TypeError(
+            f"topk: method {method!r} has no option {', '.join(sorted(unknown))}; "
+            f"it has {', '.join(sorted(known)) or 'none'}"
+        )
+    return _METHODS[method](
+        scores, k, temperature=temperature, dim=dim, mask=mask, largest=largest, hard=hard, group=group, **options
+    )
