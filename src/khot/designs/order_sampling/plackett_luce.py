@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.exponential._natural_parameters import FAR, clamped, inclusion, log_partition, tilt, vjp
-from khot.designs.order_sampling._family import OrderSampling, integral, largest_keys, nodes_around
+from khot.designs.order_sampling._family import OrderSampling, integral, nodes_around
 from khot.designs.registry import register
 from khot.relaxations import hard_topk
 from khot.relaxations._special import softplus
@@ -69,15 +69,13 @@ class PlackettLuce(OrderSampling):
     def _from_scores(self) -> Tensor:
         return self._true_inclusion
 
-    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        # Scores beside the threshold, so that ties of huge ones are not lost in rounding.
-        t = tilt(self._theta.detach(), int(self.k))
+    def _parameters_of_keys(self) -> Tensor:
+        """Scores beside the threshold, so that ties of huge ones are not lost in rounding."""
+        return tilt(self._theta.detach(), int(self.k))
 
-        def gumbel(shape: torch.Size) -> Tensor:
-            draws = torch.empty(shape, dtype=t.dtype, device=t.device).exponential_(generator=generator)
-            return -draws.clamp_min(2.0**-54).log()
-
-        return largest_keys(t, int(self.k), sample_shape, gumbel)
+    def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        noise = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device).exponential_(generator=generator)
+        return rows - noise.clamp_min_(2.0**-54).log_()
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """The logarithm of the probability of the set, in whatever order it was drawn."""
