@@ -21,7 +21,7 @@ from torch import Tensor
 from khot.designs.base import KHotDistribution
 from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk
-from khot.relaxations._chunks import at_once, chunks
+from khot.relaxations._chunks import AT_ONCE, at_once, chunks
 from khot.relaxations._recomputed import recomputed
 
 __all__ = ["OrderSampling", "integral", "nodes_around"]
@@ -50,12 +50,14 @@ class OrderSampling(KHotDistribution):
 
     def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         parameters = self._parameters_of_keys().detach().reshape(-1, self.n)
+        if sample_shape.numel() * parameters.numel() <= AT_ONCE:
+            rows = parameters.repeat(sample_shape.numel(), 1) if sample_shape else parameters
+            x = hard_topk(self._keys(rows, generator), int(self.k))
+            return x.view(self._extended_shape(sample_shape))
         row = torch.arange(len(parameters), device=parameters.device).repeat(sample_shape.numel())
-        once = len(row) == len(parameters)
         x = torch.empty((len(row), self.n), dtype=self._dtype, device=parameters.device)
         for part in chunks(len(row), self.n):
-            keys = self._keys(parameters[part if once else row[part]], generator)
-            x[part] = hard_topk(keys, int(self.k)).to(x.dtype)
+            x[part] = hard_topk(self._keys(parameters[row[part]], generator), int(self.k)).to(x.dtype)
         return x.view(self._extended_shape(sample_shape))
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:

@@ -86,14 +86,14 @@ class Pareto(OrderSampling):
 
     def _parameters_of_keys(self) -> Tensor:
         """The factors of 1/Q; +inf where π = 1."""
-        pi = self._inclusion
-        return pi / (1 - pi)
+        pi = self._inclusion.detach()
+        spare = 1 - pi
+        return torch.div(pi, spare, out=spare)
 
     def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        """1/Q."""
+        """1/Q = π/(1 − π) (1/U − 1)."""
         u = torch.rand(rows.shape, dtype=rows.dtype, device=rows.device, generator=generator)
-        u = u.clamp_min_(2.0**-54)
-        return (1 - u).div_(u).mul_(rows)
+        return u.clamp_min_(2.0**-54).reciprocal_().sub_(1).mul_(rows)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """Σ_s log w + log Σ_s c."""
@@ -154,7 +154,7 @@ class AdjustedPareto(Pareto):
         return log_odds(self._inclusion) - self._correction()
 
     def _parameters_of_keys(self) -> Tensor:
-        return super()._parameters_of_keys() * torch.exp(-self._correction())
+        return super()._parameters_of_keys().mul_(torch.exp(-self._correction().detach()))
 
     def _correction(self) -> Tensor:
         pi = self._inclusion
