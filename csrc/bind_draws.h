@@ -83,4 +83,56 @@ PyObject* subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
     Py_RETURN_NONE;
 }
 
+PyObject* weighted_subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments("weighted_subsets", values, count, 9);
+    const double* weights = arguments.address<const double>();
+    const double* summands = arguments.address<const double>();
+    const double* u = arguments.address<const double>();
+    int64_t* indices = arguments.address<int64_t>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 1, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 1, n < INT32_MAX ? n : INT32_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(n + 1, k + 1, 2 * sizeof(double));
+    arguments.check_extent(draws * rows, k, 2 * sizeof(double));
+    arguments.check_address("weights", weights, rows > 0);
+    arguments.check_address("summands", summands, rows > 0);
+    arguments.check_address("u", u, draws * rows > 0);
+    arguments.check_address("indices", indices, draws * rows > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::weighted_subsets(weights, summands, u, indices, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* shuffled_systematic(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 9);
+    const real* probs = arguments.address<const real>();
+    const unsigned char* bytes = arguments.address<const unsigned char>();
+    const double* u = arguments.address<const double>();
+    real* out = arguments.address<real>();
+    const int64_t draws = arguments.integer("draws", 0, INT32_MAX);
+    const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
+    const int64_t n = arguments.integer("n", 0, UINT32_MAX);
+    const int64_t k = arguments.integer("k", 0, n);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(draws * rows, n, sizeof(int64_t));
+    arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
+    arguments.check_address("bytes", bytes, draws * rows > 0 && n > 0);
+    arguments.check_address("u", u, draws * rows > 0);
+    arguments.check_address("out", out, draws * rows > 0 && n > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::shuffled_systematic(probs, bytes, u, out, draws, rows, n, k, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 }  // namespace

@@ -198,26 +198,62 @@ void polynomials(const double* weights, int64_t n, int64_t k, double* table) {
     }
 }
 
-// The last of j units out of the first so many is l with probability (e_j(l + 1) − e_j(l)) / e_j(all of them): the first
-// l with e_j(l + 1) above a uniform share of it. As _symmetric_scan.py has it.
+// The last of j units out of the first `end` is l with probability (e_j(l + 1) − e_j(l)) / e_j(all of them): the first l
+// with e_j(l + 1) above a uniform share of it. As _symmetric_scan.py has it.
+int64_t last_of(const double* table, int64_t width, int64_t j, int64_t end, double u) {
+    const double total = table[end * width + j], share = u > 0x1p-54 ? u : 0x1p-54;
+    double level = total * share;
+    if (!(level < total)) level = std::nextafter(total, 0.0);
+    int64_t low = 0, high = end - 1;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (table[(middle + 1) * width + j] > level) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
 void draw_subset(const double* table, int64_t n, int64_t k, const double* u, int64_t* out) {
-    const int64_t width = k + 1;
     int64_t end = n;
     for (int64_t j = k; j >= 1; --j) {
-        const double total = table[end * width + j], share = u[k - j] > 0x1p-54 ? u[k - j] : 0x1p-54;
-        double level = total * share;
-        if (!(level < total)) level = std::nextafter(total, 0.0);
-        int64_t low = 0, high = end - 1;
-        while (low < high) {
-            const int64_t middle = low + (high - low) / 2;
-            if (table[(middle + 1) * width + j] > level) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
+        end = last_of(table, k + 1, j, end, u[k - j]);
+        out[j - 1] = end;
+    }
+}
+
+// The same for sets weighted by the product of their weights and the sum of their summands a: row i of the second table has
+// Σ_{s of j of the first i} Π w Σ a, and one unit of a set gives its summand. Once that is found, the others are a plain
+// subset of those before.
+void summed_polynomials(const double* weights, const double* summands, int64_t n, int64_t k, const double* table,
+                        double* second) {
+    const int64_t width = k + 1;
+    for (int64_t j = 0; j <= k; ++j) second[j] = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const double w = weights[i], a = summands[i];
+        const double *plain = table + i * width, *before = second + i * width;
+        double* after = second + (i + 1) * width;
+        after[0] = 0;
+#pragma omp simd
+        for (int64_t j = 1; j <= k; ++j) after[j] = before[j] + w * (before[j - 1] + a * plain[j - 1]);
+    }
+}
+
+void draw_weighted_subset(const double* table, const double* second, const double* summands, int64_t n, int64_t k,
+                          const double* u, int64_t* out) {
+    const int64_t width = k + 1;
+    int64_t end = n;
+    bool found = false;
+    for (int64_t j = k; j >= 1; --j) {
+        const int64_t unit = last_of(found ? table : second, width, j, end, u[k - j]);
+        if (!found) {
+            const double a = summands[unit] * table[unit * width + j - 1], rest = second[unit * width + j - 1];
+            found = u[2 * k - j] * (a + rest) < a;
         }
-        out[j - 1] = low;
-        end = low;
+        out[j - 1] = unit;
+        end = unit;
     }
 }
 
@@ -237,6 +273,29 @@ bool subsets(const double* weights, const double* u, int64_t* indices, int64_t d
             for (int64_t draw = 0; draw < draws; ++draw) {
                 const int64_t at = (draw * rows + row) * k;
                 draw_subset(table, n, k, u + at, indices + at);
+            }
+        }
+        std::free(table);
+    });
+    return enough_memory;
+}
+
+bool weighted_subsets(const double* weights, const double* summands, const double* u, int64_t* indices, int64_t draws,
+                      int64_t rows, int64_t n, int64_t k, int threads) {
+    std::atomic<bool> enough_memory{true};
+    parallel_ranges(useful_threads(rows * n * k, threads), rows, [&](int64_t begin, int64_t end) {
+        const int64_t size = (n + 1) * (k + 1);
+        double* table = static_cast<double*>(std::malloc(2 * sizeof(double) * size_t(size)));
+        if (table == nullptr) {
+            enough_memory = false;
+            return;
+        }
+        for (int64_t row = begin; row < end; ++row) {
+            polynomials(weights + row * n, n, k, table);
+            summed_polynomials(weights + row * n, summands + row * n, n, k, table, table + size);
+            for (int64_t draw = 0; draw < draws; ++draw) {
+                const int64_t at = (draw * rows + row) * k;
+                draw_weighted_subset(table, table + size, summands + row * n, n, k, u + 2 * at, indices + at);
             }
         }
         std::free(table);

@@ -128,4 +128,40 @@ bool pivotal(const real* probs, const int64_t* order, const double* u, int64_t u
 bool subsets(const double* weights, const double* u, int64_t* indices, int64_t draws, int64_t rows, int64_t n, int64_t k,
              int threads);
 
+// The same, each set also weighted by the sum of its summands; 2k uniforms for each draw.
+bool weighted_subsets(const double* weights, const double* summands, const double* u, int64_t* indices, int64_t draws,
+                      int64_t rows, int64_t n, int64_t k, int threads);
+
+// Systematic draws of one row each, after a random permutation made of 5n random bytes for each draw. False when there was
+// not enough memory.
+template <typename real>
+bool shuffled_systematic(const real* probs, const unsigned char* bytes, const double* u, real* out, int64_t draws,
+                         int64_t rows, int64_t n, int64_t k, int threads);
+
+// See splitting.cpp. probs sum to k; k uniforms for each draw, of which a row with certain units leaves some. False when
+// there was not enough memory.
+bool brewer(const double* probs, const double* u, int64_t* indices, int64_t draws, int64_t rows, int64_t n, int64_t k,
+            int threads);
+
+// Probabilities in increasing order, and that order; n − k uniforms for each draw; the k units that are kept, or the others.
+bool eliminate(const double* sorted, const int64_t* order, const double* u, bool kept, int64_t* indices, int64_t draws,
+               int64_t rows, int64_t n, int64_t k, int threads);
+
+// See cube.cpp. columns has the constraints of each unit; order, for each draw, has those with 0 < π < 1 first; n uniforms.
+bool cube(const double* probs, const double* columns, const int64_t* order, const double* u, bool* out, int64_t draws,
+          int64_t rows, int64_t n, int64_t constraints, int threads);
+
+// See poisson.cpp. 1 <= k < n; the tilted parameters are (theta − reference) + start, and `exactly` is, for each row, how
+// likely k independent gates are open. False when there was not enough memory.
+template <typename real>
+bool poisson_inclusion(const real* theta, const double* reference, const double* start, real* pi, double* exactly, int64_t rows,
+                       int64_t n, int64_t k, int threads);
+template <typename real>
+bool poisson_covariance(const real* theta, const double* reference, const double* start, const real* grad, real* out,
+                        int64_t rows, int64_t n, int64_t k, int threads);
+
+// Odds and, for each row, how far their inclusion probabilities are from probs after at most so many steps.
+bool poisson_weights(const double* probs, double tolerance, int64_t most, double* odds, double* error, int64_t rows, int64_t n,
+                     int64_t k, int threads);
+
 }  // namespace khot

@@ -10,13 +10,14 @@
 #include "bind_order.h"
 #include "bind_ranks.h"
 #include "bind_routing.h"
+#include "bind_splitting.h"
 #include "dispatch.h"
 
 namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 10;
+constexpr int ABI = 11;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
@@ -74,6 +75,14 @@ PyMethodDef methods[] = {
     KHOT_BOTH(systematic),
     KHOT_BOTH(pivotal),
     {"subsets", KHOT_FASTCALL(subsets), METH_FASTCALL, nullptr},
+    {"weighted_subsets", KHOT_FASTCALL(weighted_subsets), METH_FASTCALL, nullptr},
+    KHOT_BOTH(shuffled_systematic),
+    {"brewer", KHOT_FASTCALL(brewer), METH_FASTCALL, nullptr},
+    {"eliminate", KHOT_FASTCALL(eliminate), METH_FASTCALL, nullptr},
+    {"cube", KHOT_FASTCALL(cube), METH_FASTCALL, nullptr},
+    KHOT_BOTH(poisson_inclusion),
+    KHOT_BOTH(poisson_covariance),
+    {"poisson_weights", KHOT_FASTCALL(poisson_weights), METH_FASTCALL, nullptr},
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

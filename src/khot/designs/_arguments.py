@@ -94,8 +94,12 @@ def normalised(probs: Tensor, k: float) -> Tensor:
     :math:`\pi_i + \pi_i(1 - \pi_i)\,(k - \sum\pi)/\sum\pi(1 - \pi)`, which leaves 0 and 1 what they are.
     """
     exact = probs.double()
-    room = exact * (1 - exact)
+    recorded = probs.requires_grad and torch.is_grad_enabled()
+    # In place where nothing is recorded: each new tensor of a batch is fresh memory, which costs more than what
+    # is computed in it.
+    room = exact * (1 - exact) if recorded else (1 - exact).mul_(exact)
     total = room.sum(-1, keepdim=True)
     missing = k - exact.sum(-1, keepdim=True)
     share = torch.where(total > 0, missing / total.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
-    return exact + room * share.clamp(-1, 1)
+    share = share.clamp(-1, 1)
+    return exact + room * share if recorded else room.mul_(share).add_(exact)

@@ -21,10 +21,9 @@ from khot.designs.base import KHotDistribution
 from khot.kernels import sorting
 from khot.relaxations._chunks import at_once
 
-__all__ = ["RandomOrder", "random_order"]
+__all__ = ["LONG", "RandomOrder", "random_order"]
 
-# Entries of orders that are in memory at a time: 1024 draws at n = 1e6 would take 8 GB at once.
-_LONG = 1 << 15
+LONG = 1 << 15  # from here on rows are shuffled one by one
 
 
 class RandomOrder(KHotDistribution):
@@ -75,7 +74,7 @@ def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.
     Short rows are sorted by random normal floats of every size, made of two billion different words of
     random bits; long ones are shuffled one by one, which is faster from there on.
     """
-    if shape[-1] >= _LONG:
+    if shape[-1] >= LONG:
         rows = math.prod(shape[:-1])
         orders = [torch.randperm(shape[-1], device=device, generator=generator) for _ in range(rows)]
         return (

@@ -7,25 +7,27 @@ mean, until a unit is 0 or 1, and let the next unit in. Landing: when few units 
 leave no direction are dropped, the last variable before the others. The sum is the constraint that is kept
 longest, and two units always have a direction within it: so exactly k units are drawn.
 
-Cost of a draw: at most n steps of O(p³), vectorised over draws.
+Cost of a draw: at most n steps of O(p³), in compiled code or vectorised over draws.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
-from khot.relaxations._chunks import at_once
+from khot.kernels import cpu
+from khot.relaxations._chunks import chunks
 
 __all__ = ["Cube"]
 
 _AT_ONCE = 1 << 21  # entries of orders in memory at a time
 # What is left of a constraint after projection, or of a unit after a step, and counts as nothing.
 _NOTHING = 1e-10
+_AS_LARGE = 1 - 1e-6
 
 
 class Cube(KHotDistribution):
@@ -78,15 +80,15 @@ class Cube(KHotDistribution):
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         k, n = int(self.k), self.n
         shape = sample_shape + self.batch_shape
-        pi = self._inclusion.detach().expand(*shape, n).reshape(shape.numel(), n)
-        variables = self._balance.expand(*shape, *self._balance.shape[-2:])
-        variables = variables.reshape(shape.numel(), n, variables.shape[-1])
-        part = at_once(n * (1 + variables.shape[-1]), _AT_ONCE)
-        drawn = torch.empty(len(pi), k, dtype=torch.long, device=pi.device)
-        for first in range(0, len(pi), part):
-            rows = slice(first, first + part)
-            x = _land(pi[rows], variables[rows], generator)
-            drawn[rows] = x.nonzero()[:, -1].view(len(x), k)
+        rows = self.batch_shape.numel()
+        pi = self._inclusion.detach().reshape(rows, n)
+        p = self._balance.shape[-1]
+        columns = _columns(pi, self._balance.expand(*self.batch_shape, n, p).reshape(rows, n, p))
+        row = torch.arange(rows, device=pi.device).repeat(sample_shape.numel())
+        drawn = torch.empty(len(row), k, dtype=torch.long, device=pi.device)
+        for part in chunks(len(row), n * (2 + p), _AT_ONCE):
+            x = _land(pi[row[part]], columns[row[part]], generator)
+            drawn[part] = x.nonzero()[:, -1].view(len(x), k)
         return drawn.view(*shape, k)
 
     def expand(self, batch_shape: torch.Size | tuple[int, ...], _instance: Any = None) -> Any:
@@ -103,37 +105,48 @@ class Cube(KHotDistribution):
         return "has no closed form for this design; use samples, or ConditionalPoisson"
 
 
-def _land(pi: Tensor, variables: Tensor, generator: torch.Generator | None) -> Tensor:
-    """k-hot booleans (rows, n) from probabilities (rows, n) and variables (rows, n, p)."""
-    rows, n = pi.shape
-    open_ = (pi > 0) & (pi < 1)
-    # Each unit's column of the constraints, the sum first.
+def _columns(pi: Tensor, variables: Tensor) -> Tensor:
+    """Each unit's column of the constraints (rows, n, p + 1), the sum first; 0 where nothing is random."""
     columns = torch.cat(
         [torch.ones_like(pi).unsqueeze(-1), variables / pi.clamp_min(1e-300).unsqueeze(-1)], -1
     )
-    columns = torch.where(open_.unsqueeze(-1), columns, 0.0)
-    columns = columns / columns.abs().amax(-2, keepdim=True).clamp_min(1e-300)
+    columns = torch.where(((pi > 0) & (pi < 1)).unsqueeze(-1), columns, 0.0)
+    return columns / columns.abs().amax(-2, keepdim=True).clamp_min(1e-300)
+
+
+def _land(pi: Tensor, columns: Tensor, generator: torch.Generator | None) -> Tensor:
+    """k-hot booleans (rows, n) from probabilities (rows, n) and their columns."""
+    rows, n = pi.shape
     order = random_order((rows, n), pi.device, generator)
-    closed = (~open_).gather(-1, order).to(torch.uint8)
+    closed = ((pi <= 0) | (pi >= 1)).gather(-1, order).to(torch.uint8)
     order = order.gather(-1, torch.sort(closed, dim=-1, stable=True).indices)
+    u = torch.rand((rows, n), dtype=torch.float64, device=pi.device, generator=generator)
+    if cpu.usable(pi, columns, u):
+        return cpu.cube(pi, columns, order.unsqueeze(0), u.unsqueeze(0)).squeeze(0)
+    return _fly(pi, columns, order, u)
+
+
+def _fly(pi: Tensor, columns: Tensor, order: Tensor, u: Tensor) -> Tensor:
+    """The same, for units in this order and a uniform variable for each step, which are at most n."""
+    rows, n = pi.shape
     # Places beyond the units are those of a unit n, which is nothing and never moves.
     order = torch.nn.functional.pad(order, (0, 1), value=n)
     columns = torch.nn.functional.pad(columns, (0, 0, 0, 1))
-    count = open_.sum(-1, keepdim=True)
+    count = ((pi > 0) & (pi < 1)).sum(-1, keepdim=True)
     width = min(columns.shape[-1] + 1, n)
     place = torch.arange(width, device=pi.device).expand(rows, width)
     following = torch.full_like(count, width)
     x = torch.nn.functional.pad(pi, (0, 1))
-    while True:
+    for step in range(n):
         present = place < count
-        if not bool((present.sum(-1) > 1).any()):
+        moving = present.sum(-1, keepdim=True) > 1
+        if not bool(moving.any()):
             break
         unit = order.gather(-1, place.clamp_max(n))
         value = x.gather(-1, unit)
         window = columns.gather(1, unit.unsqueeze(-1).expand(rows, width, columns.shape[-1]))
         direction = _direction(window, present)
-        u = torch.rand((rows, 1), dtype=torch.float64, device=pi.device, generator=generator)
-        value = torch.where(present, _step(value, direction, u), value)
+        value = torch.where(present & moving, _step(value, direction, u[:, step : step + 1]), value)
         x.scatter_(-1, unit, value)
         settled = present & ((value == 0) | (value == 1))
         # A settled unit's place in the window is taken by the next unit, as long as there is one.
@@ -146,13 +159,10 @@ def _land(pi: Tensor, variables: Tensor, generator: torch.Generator | None) -> T
 def _direction(window: Tensor, present: Tensor) -> Tensor:
     """A direction (rows, width) within as many leading constraints (rows, width, p + 1) as leave one.
 
-    In flight the window is wider than the constraints are many, and they all leave one. In landing they are
-    projected out one after the other; one that would leave nothing is skipped.
+    They are projected out one after the other. In flight the window is wider than the constraints are many,
+    and they all leave one; in landing one that would leave nothing is skipped.
     """
     rows, width, constraints = window.shape
-    if width > constraints and bool(present.all()):
-        q: Tensor = cast("Any", torch.linalg).qr(window, mode="complete").Q
-        return _cleaned(q[..., -1])
     space = torch.diag_embed(present.to(window.dtype))
     dimension = present.sum(-1)
     for j in range(constraints):
@@ -165,7 +175,9 @@ def _direction(window: Tensor, present: Tensor) -> Tensor:
         cut = space - unit.unsqueeze(-1) * unit.unsqueeze(-2)
         space = torch.where(binds.view(rows, 1, 1), cut, space)
         dimension = dimension - binds.long()
-    largest = space.diagonal(dim1=-2, dim2=-1).argmax(-1)
+    spread = space.diagonal(dim1=-2, dim2=-1)
+    # The first of those that are as large but for rounding: the way it points is then the same everywhere.
+    largest = (spread >= _AS_LARGE * spread.amax(-1, keepdim=True)).to(torch.uint8).argmax(-1)
     return _cleaned(space.gather(-1, largest.view(rows, 1, 1).expand(rows, width, 1)).squeeze(-1))
 
 

@@ -24,7 +24,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 10
+ABI = 11
 
 
 class Native(Protocol):
@@ -68,6 +68,17 @@ class Native(Protocol):
     pivotal_f32: Callable[..., None]
     pivotal_f64: Callable[..., None]
     subsets: Callable[..., None]
+    weighted_subsets: Callable[..., None]
+    shuffled_systematic_f32: Callable[..., None]
+    shuffled_systematic_f64: Callable[..., None]
+    brewer: Callable[..., None]
+    eliminate: Callable[..., None]
+    cube: Callable[..., None]
+    poisson_inclusion_f32: Callable[..., None]
+    poisson_inclusion_f64: Callable[..., None]
+    poisson_covariance_f32: Callable[..., None]
+    poisson_covariance_f64: Callable[..., None]
+    poisson_weights: Callable[..., None]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]

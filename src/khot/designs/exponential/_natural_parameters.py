@@ -15,57 +15,77 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from khot.designs.exponential import _symmetric_scan, _symmetric_tree
+from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk, sigmoid_topk, straight_through
 from khot.relaxations._chunks import at_once
 
 __all__ = [
     "FAR",
+    "SCAN",
+    "CompiledInclusion",
     "clamped",
     "draw",
+    "has_kernel",
     "inclusion",
     "joint_from_mean",
     "joint_inclusion",
     "log_partition",
     "log_weight",
     "takes_scan",
+    "threshold",
     "tilt",
     "vjp",
     "within_unit",
 ]
 
 FAR = 200.0
-_SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
+SCAN = 100  # up to this many, k cumulative sums are cheaper than a product tree
 _POWERS = 4  # what is differentiated may be so several times; a draw is not
 _ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
 
 
+class Tilt(NamedTuple):
+    """t = (θ − reference) + start, both (…, 1) in float64; in rows that are settled ±inf by y, (…, n)."""
+
+    reference: Tensor
+    start: Tensor
+    settled: Tensor
+    y: Tensor
+
+
 def tilt(theta: Tensor, k: int) -> Tensor:
     """t = θ + c in float64, ±inf where a unit is surely drawn or never, with the gradient of θ."""
-    exact = theta.double()
-    fixed = exact.detach()
+    reference, start, settled, y = threshold(theta.detach(), k)
+    t = (theta.double() - reference) + start
+    return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
+
+
+def threshold(theta: Tensor, k: int) -> Tilt:
+    """Where the tilt of θ, which has no gradient here, is."""
+    fixed = theta
     # The precision of the scores will do: any c near the threshold is as good.
-    y = sigmoid_topk(theta.detach(), k).double()
+    y = sigmoid_topk(fixed, k)
     never, surely = fixed == -math.inf, fixed == math.inf
     settled = ((~never).sum(-1, keepdim=True) <= k) | (surely.sum(-1, keepdim=True) >= k)
     widest, at = (y * (1 - y)).max(-1, keepdim=True)
-    reference, start = fixed.gather(-1, at), torch.logit(y.gather(-1, at))
+    reference, start = fixed.gather(-1, at).double(), torch.logit(y.gather(-1, at).double())
     hard = widest < 1e-6
     if not is_plain(hard) or bool(hard.any()):
         # A row whose gates are all 0 or 1 but for rounding: the threshold is in the middle of its gap.
         chosen = hard_topk(fixed, k) > 0
-        low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True)
-        high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True)
+        low = torch.where(chosen, fixed, math.inf).amin(-1, keepdim=True).double()
+        high = torch.where(chosen, -math.inf, fixed).amax(-1, keepdim=True).double()
         reference, start = torch.where(hard, low, reference), torch.where(hard, low / 2 - high / 2, start)
     reference, start = torch.where(settled, 0.0, reference), torch.where(settled, 0.0, start)
-    t = (exact - reference) + start
-    return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
+    return Tilt(reference, start, settled, y)
 
 
 def clamped(t: Tensor) -> Tensor:
@@ -112,14 +132,45 @@ def takes_scan(t: Tensor, k: int) -> bool:
     return _fits_scan(weights, smaller, _POWERS)
 
 
-def _fits_scan(t: Tensor, k: int, powers: int = 1) -> bool:
-    return k == 0 or (k <= _SCAN and _symmetric_scan.fits(t, k, powers))
+def _fits_scan(t: Tensor, k: int, powers: int) -> bool:
+    return k == 0 or (k <= SCAN and _symmetric_scan.fits(t, k, powers))
 
 
 def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
     if k in (0, t.shape[-1]):
         return float(k > 0) + 0 * t  # a constant, but with the graph of t
+    if has_kernel(t, k):
+        zero = t.new_zeros((*t.shape[:-1], 1))
+        return cast("Tensor", CompiledInclusion.apply(t, zero, zero, k))
+    return _portable_inclusion(t, k, scan)
+
+
+def has_kernel(t: Tensor, k: int) -> bool:
+    """Whether the compiled tables serve: up to so many units of a row, 0 < k < n."""
+    return 0 < k < t.shape[-1] and min(k, t.shape[-1] - k) <= SCAN and cpu.usable(t)
+
+
+class CompiledInclusion(Function):
+    """π by the kernel, at t = (θ − reference) + start, in the dtype of θ; once differentiated the portable one."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, reference: Tensor, start: Tensor, k: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.k = k
+        ctx.save_for_backward(theta, reference, start)
+        return cpu.poisson_inclusion(theta, reference, start, k)[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        theta, reference, start = ctx.saved_tensors
+        if not torch.is_grad_enabled() and cpu.usable(grad):
+            return cpu.poisson_covariance(theta, reference, start, ctx.k, grad), None, None, None
+        t = clamped((theta.double() - reference) + start)
+        _, product = vjp(lambda s: _portable_inclusion(s, ctx.k), t)
+        return product(grad.double())[0].to(theta.dtype), None, None, None
+
+
+def _portable_inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     scan = takes_scan(t, k) if scan is None else scan
     value, product = vjp(lambda s: log_partition(s, k, scan), t)
     return within_unit(product(torch.ones_like(value))[0])
@@ -146,7 +197,7 @@ def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tens
     n = t.shape[-1]
     pi, product = vjp(mean, t)
     directions = torch.eye(n, dtype=t.dtype, device=t.device).view(n, *(1 for _ in t.shape[:-1]), n)
-    size = at_once(t.numel() * min(k + 1, _SCAN), _ROWS_AT_ONCE)
+    size = at_once(t.numel() * min(k + 1, SCAN), _ROWS_AT_ONCE)
     rows = torch.func.vmap(lambda v: product(v.expand(pi.shape))[0], chunk_size=size)(directions)
     joint = rows.movedim(0, -2) + pi.unsqueeze(-1) * pi.unsqueeze(-2)
     same = torch.eye(n, dtype=torch.bool, device=t.device)
@@ -164,7 +215,9 @@ def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator
     if k == 0 or 0 in shape:
         return torch.empty((*shape, k), dtype=torch.long, device=t.device)
     t = clamped(t)
-    if _fits_scan(t, k):
-        return _symmetric_scan.sample(t, k, sample_shape, generator)
+    if k <= SCAN and is_plain(t):
+        w = t.detach().exp()
+        if _symmetric_scan.fit(w, k):
+            return _symmetric_scan.sample(w, k, sample_shape, generator)
     x = _symmetric_tree.sample_from_tree(_symmetric_tree.product_tree(t, k), k, sample_shape, generator)
     return x.nonzero()[:, -1].view(*shape, k)

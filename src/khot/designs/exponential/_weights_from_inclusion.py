@@ -2,6 +2,7 @@ r"""The natural parameters of conditional Poisson sampling from wanted inclusion
 
 The fixed point of θ ← θ + logit π − logit π(θ), started at θ = logit π − π/max(V, 1), V = Σπ(1 − π), and
 accelerated by Anderson's method over the last five steps; if that does not converge, by halving each step.
+The compiled kernel takes the plain steps, and what does not converge by them comes here.
 Units that are all but settled have no digits in π(θ) to take a logarithm of, but a closed form: with A_k =
 log e_k(exp θ), logit π(θ) → θ + A_{k−1} − A_k as π → 0, and θ + A_k − A_{k+1} as π → 1.
 
@@ -24,16 +25,19 @@ from torch.autograd import Function
 
 from khot.designs.exponential._natural_parameters import (
     clamped,
+    has_kernel,
     inclusion,
     joint_inclusion,
     log_partition,
     tilt,
 )
+from khot.kernels import cpu
 
 __all__ = ["weights_from_inclusion"]
 
 _DEPTH = 5
 _ACCELERATED, _DAMPED = 40, 200
+_PLAIN = 30  # steps of the kernel, which are not accelerated; rows that need more are rare
 _TOLERANCE = 1e-11
 _NEARLY_SETTLED = 1e-8  # π(1 − π) from where the limit is as good as what rounding leaves of π(θ)
 _FLAT = 1e-12  # π(1 − π) below which a unit has no gradient
@@ -100,8 +104,18 @@ def _with_settled(theta: Tensor, pi: Tensor) -> Tensor:
 
 
 def _solve(pi: Tensor, k: int) -> Tensor:
-    n = pi.shape[-1]
-    rows = pi.detach().reshape(-1, n)
+    rows = pi.detach().reshape(-1, pi.shape[-1])
+    if not has_kernel(rows, k):
+        return _accelerated(rows, k).view(pi.shape)
+    odds, error = cpu.poisson_weights(rows, k, _TOLERANCE, _PLAIN)
+    theta = odds.log()
+    failed = (error > _TOLERANCE).squeeze(-1).nonzero()
+    if len(failed):
+        theta[failed.squeeze(-1)] = _accelerated(rows[failed.squeeze(-1)], k)
+    return theta.view(pi.shape)
+
+
+def _accelerated(rows: Tensor, k: int) -> Tensor:
     inside = (rows > 0) & (rows < 1)
     target = torch.where(inside, rows, 0.5)
     logit = torch.logit(target)
@@ -129,7 +143,7 @@ def _solve(pi: Tensor, k: int) -> Tensor:
         steps, residuals = [*steps, theta + step][-_DEPTH - 1 :], [*residuals, step][-_DEPTH - 1 :]
         theta = _anderson(steps, residuals, weight)
         theta = torch.where(theta.isfinite(), theta, steps[-1])
-    return best.view(pi.shape)
+    return best
 
 
 def _logit_of(found: Tensor, t: Tensor, k: int, settled: Tensor) -> Tensor:

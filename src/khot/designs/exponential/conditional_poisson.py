@@ -91,7 +91,11 @@ class ConditionalPoisson(KHotDistribution):
         return torch.where(t.isinf(), (t > 0).to(t.dtype), inclusion(clamped(t), int(self.k)))
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        return draw(self._tilted.detach(), int(self.k), sample_shape, generator)
+        k = int(self.k)
+        if self._given == "logits" or "_tilted" in self.__dict__:
+            return draw(self._tilted.detach(), k, sample_shape, generator)
+        # What was solved for is tilted already, near enough.
+        return draw(weights_from_inclusion(self._inclusion.detach(), k), k, sample_shape, generator)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """⟨θ, x⟩ − log e_k(exp θ)."""

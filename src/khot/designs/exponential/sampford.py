@@ -1,7 +1,8 @@
 """Sampford's design: exact inclusion probabilities and a closed log-probability, without a solve for weights.
 
 The classical draw takes k units with replacement until all differ, which practically never happens for large
-k. Here one unit is drawn and then a conditional Poisson sample around it, which never has to start again.
+k. Here a set is drawn from the last unit to the first by tables of sums over all sets, or, where these would
+overflow, one unit is drawn and then a conditional Poisson sample around it: neither has to start again.
 """
 
 # Tensor.split has no types.
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 
 from khot.designs.base import KHotDistribution
+from khot.designs.exponential import _symmetric_scan
 from khot.designs.exponential._natural_parameters import (
+    SCAN,
     clamped,
     draw,
     inclusion,
@@ -26,6 +29,7 @@ from khot.designs.exponential._natural_parameters import (
 )
 from khot.designs.exponential._weighted_poisson import weighted_joint_inclusion
 from khot.designs.registry import register
+from khot.kernels.availability import is_plain
 from khot.relaxations import hard_topk
 from khot.relaxations._chunks import at_once
 
@@ -44,8 +48,7 @@ class Sampford(KHotDistribution):
         w_i = \frac{\pi_i}{1 - \pi_i}
 
     The normaliser is :math:`e_k(w) \sum_i (1 - \pi_i) m_i` with m the inclusion probabilities of conditional
-    Poisson sampling by w. A draw takes a unit i with probability ∝ (1 − πᵢ)mᵢ, and the other k − 1 by
-    conditional Poisson sampling. The entropy has no closed form: take the mean of
+    Poisson sampling by w. The entropy has no closed form: take the mean of
     ``-design.log_prob(design.sample((1000,)))``.
 
     Args:
@@ -86,9 +89,20 @@ class Sampford(KHotDistribution):
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         n, k = self.n, int(self.k)
         shape = (*sample_shape, *self.batch_shape, k)
-        t = self._tilted.detach().reshape(-1, n)
+        pi = self._inclusion.detach()
         if 0 in shape or k == n:
-            return torch.arange(k, device=t.device).expand(shape)
+            return torch.arange(k, device=pi.device).expand(shape)
+        if k <= SCAN and is_plain(pi) and bool((pi < 1).all()):
+            spare = 1 - pi
+            w = pi / spare
+            if _symmetric_scan.fit(w, k):
+                return _symmetric_scan.sample(w, k, sample_shape, generator, spare)
+        return self._draw_around(sample_shape, generator).view(shape)
+
+    def _draw_around(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Where the tables of all sets would overflow: one unit, then the others around it."""
+        n, k = self.n, int(self.k)
+        t = self._tilted.detach().reshape(-1, n)
         draws = sample_shape.numel()
         weights = self._first[1].detach().reshape(-1, n)
         first = torch.multinomial(weights, draws, replacement=True, generator=generator).T.reshape(-1, 1)
@@ -102,7 +116,7 @@ class Sampford(KHotDistribution):
             others = t[row[part]].gather(-1, places + (places >= one))
             rest = draw(others, k - 1, torch.Size(), generator)
             drawn[part] = torch.cat([one, rest + (rest >= one)], -1).sort(-1).values
-        return drawn.view(shape)
+        return drawn
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """Σ_s log w + log Σ_s (1 − π) − log[e_k(w) Σ(1 − π)m]."""

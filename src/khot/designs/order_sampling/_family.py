@@ -20,12 +20,12 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.kernels.availability import is_plain
-from khot.relaxations._chunks import at_once
+from khot.relaxations import hard_topk
+from khot.relaxations._chunks import AT_ONCE, at_once, chunks
 from khot.relaxations._recomputed import recomputed
 
-__all__ = ["OrderSampling", "integral", "largest_keys", "nodes_around"]
+__all__ = ["OrderSampling", "integral", "nodes_around"]
 
-# Entries that are in memory at a time.
 _DEPTH = 40.0  # e⁻⁴⁰ is beyond float64
 _NODES_UNSEEN = 1024  # where values must not be looked at
 
@@ -40,24 +40,32 @@ class OrderSampling(KHotDistribution):
         """P(xᵢ = 1) as it is, by quadrature, and the ``mean``; ``probs`` is what was asked for."""
         return self.mean
 
+    def _parameters_of_keys(self) -> Tensor:
+        """What keys are made of, (…, n) in float64."""
+        raise NotImplementedError
+
+    def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Random keys for rows of these parameters."""
+        raise NotImplementedError
+
+    def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        parameters = self._parameters_of_keys().detach().reshape(-1, self.n)
+        if sample_shape.numel() * parameters.numel() <= AT_ONCE:
+            rows = parameters.repeat(sample_shape.numel(), 1) if sample_shape else parameters
+            x = hard_topk(self._keys(rows, generator), int(self.k))
+            return x.view(self._extended_shape(sample_shape))
+        row = torch.arange(len(parameters), device=parameters.device).repeat(sample_shape.numel())
+        x = torch.empty((len(row), self.n), dtype=self._dtype, device=parameters.device)
+        for part in chunks(len(row), self.n):
+            x[part] = hard_topk(self._keys(parameters[row[part]], generator), int(self.k)).to(x.dtype)
+        return x.view(self._extended_shape(sample_shape))
+
+    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        x = self._draw_k_hot(sample_shape, generator)
+        return x.nonzero()[:, -1].view(*x.shape[:-1], int(self.k))
+
     def _no_closed_form(self) -> str:
         return "has no closed form for this design; estimate it from draws, or take ConditionalPoisson"
-
-
-def largest_keys(
-    scores: Tensor, k: int, sample_shape: torch.Size, noise: Callable[[torch.Size], Tensor]
-) -> Tensor:
-    """Increasing indices (*sample_shape, …, k) of the k largest scores + noise."""
-    n = scores.shape[-1]
-    rows = scores.reshape(-1, n)
-    row = torch.arange(len(rows), device=rows.device).repeat(sample_shape.numel())
-    drawn = torch.empty((len(row), k), dtype=torch.long, device=rows.device)
-    rows_at_once = at_once(n)
-    for start in range(0, len(row), rows_at_once):
-        part = rows[row[start : start + rows_at_once]]
-        keys = part + noise(part.shape)
-        drawn[start : start + len(part)] = keys.topk(k, sorted=False).indices.sort(-1).values
-    return drawn.view(*sample_shape, *scores.shape[:-1], k)
 
 
 def nodes_around(

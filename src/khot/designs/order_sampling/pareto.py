@@ -20,7 +20,7 @@ from torch import Tensor
 from khot.designs.exponential._natural_parameters import FAR, clamped, log_weight, tilt
 from khot.designs.exponential._weighted_poisson import weighted_inclusion, weighted_joint_inclusion
 from khot.designs.exponential.sampford import log_odds
-from khot.designs.order_sampling._family import OrderSampling, integral, largest_keys, nodes_around
+from khot.designs.order_sampling._family import OrderSampling, integral, nodes_around
 from khot.designs.registry import register
 from khot.relaxations import hard_topk
 from khot.relaxations._special import softplus
@@ -84,14 +84,16 @@ class Pareto(OrderSampling):
             nodes, step = nodes_around(exponent, torch.zeros_like(spread), 2 * FAR + 50, finest)
             return integral(part, nodes, t.numel()) * step
 
-    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        t = self._tilted.detach()
+    def _parameters_of_keys(self) -> Tensor:
+        """The factors of 1/Q; +inf where π = 1."""
+        pi = self._inclusion.detach()
+        spare = 1 - pi
+        return torch.div(pi, spare, out=spare)
 
-        def logistic(shape: torch.Size) -> Tensor:
-            u = torch.rand(shape, dtype=t.dtype, device=t.device, generator=generator)
-            return torch.logit(u.clamp_min(2.0**-54))
-
-        return largest_keys(t, int(self.k), sample_shape, logistic)
+    def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        """1/Q = π/(1 − π) (1/U − 1)."""
+        u = torch.rand(rows.shape, dtype=rows.dtype, device=rows.device, generator=generator)
+        return u.clamp_min_(2.0**-54).reciprocal_().sub_(1).mul_(rows)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """Σ_s log w + log Σ_s c."""
@@ -149,7 +151,13 @@ class AdjustedPareto(Pareto):
     """
 
     def _scores(self) -> Tensor:
+        return log_odds(self._inclusion) - self._correction()
+
+    def _parameters_of_keys(self) -> Tensor:
+        return super()._parameters_of_keys().mul_(torch.exp(-self._correction().detach()))
+
+    def _correction(self) -> Tensor:
         pi = self._inclusion
         room = pi * (1 - pi)
         d = room.sum(-1, keepdim=True)
-        return log_odds(pi) - room * (pi - 0.5) / torch.where(d > 0, d, 1.0) ** 2
+        return room * (pi - 0.5) / torch.where(d > 0, d, 1.0) ** 2

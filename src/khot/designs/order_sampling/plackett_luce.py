@@ -17,9 +17,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.designs.exponential._natural_parameters import FAR, clamped, inclusion, log_partition, tilt, vjp
-from khot.designs.order_sampling._family import OrderSampling, integral, largest_keys, nodes_around
+from khot.designs.exponential._natural_parameters import (
+    FAR,
+    clamped,
+    has_kernel,
+    inclusion,
+    log_partition,
+    tilt,
+    vjp,
+)
+from khot.designs.order_sampling._family import OrderSampling, integral, nodes_around
 from khot.designs.registry import register
+from khot.kernels import cpu
 from khot.relaxations import hard_topk
 from khot.relaxations._special import softplus
 
@@ -69,15 +78,13 @@ class PlackettLuce(OrderSampling):
     def _from_scores(self) -> Tensor:
         return self._true_inclusion
 
-    def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        # Scores beside the threshold, so that ties of huge ones are not lost in rounding.
-        t = tilt(self._theta.detach(), int(self.k))
+    def _parameters_of_keys(self) -> Tensor:
+        """Scores beside the threshold, so that ties of huge ones are not lost in rounding."""
+        return tilt(self._theta.detach(), int(self.k))
 
-        def gumbel(shape: torch.Size) -> Tensor:
-            draws = torch.empty(shape, dtype=t.dtype, device=t.device).exponential_(generator=generator)
-            return -draws.clamp_min(2.0**-54).log()
-
-        return largest_keys(t, int(self.k), sample_shape, gumbel)
+    def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        noise = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device).exponential_(generator=generator)
+        return rows - noise.clamp_min_(2.0**-54).log_()
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """The logarithm of the probability of the set, in whatever order it was drawn."""
@@ -201,6 +208,11 @@ def _finest(curvature: Tensor, k: int) -> Tensor:
     return (0.5 / curvature.sqrt()).clamp_max(min(1 / 6, 0.25 / max(1.0, math.log(k))))
 
 
+def _untilted(o: Tensor) -> tuple[Tensor, Tensor]:
+    zero = o.new_zeros((*o.shape[:-1], 1))
+    return zero, zero
+
+
 def _inclusion(t: Tensor, k: int) -> Tensor:
     r"""P(xᵢ = 1), over the threshold z: given that exactly k keys are above z, they are a conditional Poisson
     sample, and each unit below has its key at z with density rⱼ = e^(tⱼ − z).
@@ -211,18 +223,27 @@ def _inclusion(t: Tensor, k: int) -> Tensor:
         q = t.unsqueeze(-2) - z.unsqueeze(-1)
         return clamped(_log_above(q) + q.clamp_max(math.log(FAR) + 1).exp())
 
+    compiled = has_kernel(t, k) and not t.requires_grad
+
     def log_count(z: Tensor) -> Tensor:
         """log P(exactly k keys are above z)."""
         o = odds(z)
+        if compiled:
+            return cpu.poisson_inclusion(o, *_untilted(o), k)[1].squeeze(-1).log()
         return log_partition(o, k, scan=False) - softplus(o).sum(-1)
 
     def part(z: Tensor) -> Tensor:
         o = odds(z)
         r = (t.unsqueeze(-2) - z.unsqueeze(-1)).clamp_max(math.log(FAR)).exp()
-        m, product = vjp(lambda s: inclusion(s, k, scan=False), o)
-        exactly = (log_partition(o, k, scan=False) - softplus(o).sum(-1)).exp().unsqueeze(-1)
+        if compiled:
+            m, exactly = cpu.poisson_inclusion(o, *_untilted(o), k)
+            with_others = cpu.poisson_covariance(o, *_untilted(o), k, r)
+        else:
+            m, product = vjp(lambda s: inclusion(s, k, scan=False), o)
+            exactly = (log_partition(o, k, scan=False) - softplus(o).sum(-1)).exp().unsqueeze(-1)
+            with_others = product(r)[0]
         # Σⱼ rⱼ P(i drawn, j not).
-        return (exactly * (m * (r * (1 - m)).sum(-1, keepdim=True) - product(r)[0])).sum(-2)
+        return (exactly * (m * (r * (1 - m)).sum(-1, keepdim=True) - with_others)).sum(-2)
 
     with torch.no_grad():
         low = t.new_full((*t.shape[:-1], 1), -FAR - 50)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from khot.designs._proportional import held_from
+from khot.kernels import cpu, sorting
 from khot.relaxations._chunks import at_once
 
 __all__ = ["Elimination", "elimination", "joint_of_kept", "log_prob_of_kept", "strike_off"]
@@ -47,7 +48,7 @@ def elimination(inclusion: Tensor, k: int) -> Elimination:
     """The steps for float64 probabilities (…, n) with sum k."""
     n = inclusion.shape[-1]
     steps = n - k
-    pi, order = inclusion.sort(-1)
+    pi, order = inclusion.sort(dim=-1, stable=True)
     bound, sums = held_from(pi)
     place = torch.arange(n, device=pi.device)
     impossible = (pi <= 0).sum(-1, keepdim=True)
@@ -65,23 +66,40 @@ def elimination(inclusion: Tensor, k: int) -> Elimination:
     return Elimination(order, pi, release, q, c, w, released)
 
 
-def strike_off(plan: Elimination, samples: int, generator: torch.Generator | None, *, kept: bool) -> Tensor:
-    """Increasing indices (samples, …, k) of the units that are left, or (samples, …, n − k) of the others."""
-    n, steps = plan.pi.shape[-1], plan.c.shape[-1]
-    size = at_once(plan.pi.numel())
-    parts = [
-        _strike_off(plan, min(size, samples - first), generator, kept=kept)
-        for first in range(0, samples, size)
-    ]
-    empty = plan.order.new_empty(0, *plan.order.shape[:-1], n - steps if kept else steps)
-    return torch.cat(parts) if parts else empty
+def strike_off(
+    inclusion: Tensor, k: int, samples: int, generator: torch.Generator | None, *, kept: bool
+) -> Tensor:
+    """Increasing indices (samples, …, k) of the units that are left, or (samples, …, n − k) of the others.
+
+    ``inclusion`` is as in `elimination`.
+    """
+    n, steps = inclusion.shape[-1], inclusion.shape[-1] - k
+    width = k if kept else steps
+    if samples * inclusion.numel() == 0 or steps == 0:
+        everything = torch.arange(width, device=inclusion.device)
+        return everything.expand(samples, *inclusion.shape[:-1], width)
+    compiled = cpu.usable(inclusion)
+    if compiled:
+        pi, order = sorting.argsort(inclusion)
+        rows: tuple[int, ...] = inclusion.shape[:-1]
+    else:
+        plan = elimination(inclusion, k)
+        rows = (inclusion.numel() // n,)
+    size = at_once(inclusion.numel())
+    parts: list[Tensor] = []
+    for first in range(0, samples, size):
+        shape = (min(size, samples - first), *rows, steps)
+        u = torch.rand(shape, dtype=torch.float64, device=inclusion.device, generator=generator)
+        parts.append(cpu.eliminate(pi, order, u, kept=kept) if compiled else _strike_off(plan, u, kept=kept))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _strike_off(plan: Elimination, samples: int, generator: torch.Generator | None, *, kept: bool) -> Tensor:
+def _strike_off(plan: Elimination, u: Tensor, *, kept: bool) -> Tensor:
+    """From uniform variables (samples, rows, T)."""
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
     batch = plan.pi.shape[:-1]
-    rows = batch.numel()
-    slots = _slots(plan, samples, generator)
+    samples, rows = u.shape[:2]
+    slots = _slots(plan, u.transpose(0, 1))
     units = torch.arange(n, device=slots.device).repeat(rows, samples, 1)
     for t in range(steps):
         slot, now = slots[..., t : t + 1], units[..., t : t + 1].clone()
@@ -93,10 +111,10 @@ def _strike_off(plan: Elimination, samples: int, generator: torch.Generator | No
     return indices.transpose(0, 1).reshape(samples, *batch, indices.shape[-1])
 
 
-def _slots(plan: Elimination, samples: int, generator: torch.Generator | None) -> Tensor:
-    """Where the unit that goes at each step stands, (rows, samples, T): beyond the t that went before."""
+def _slots(plan: Elimination, u: Tensor) -> Tensor:
+    """Where the unit that goes at each step stands, (rows, samples, T) as u: beyond the t that went before."""
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
-    rows = plan.pi.shape[:-1].numel()
+    rows, samples = u.shape[:2]
     step = torch.arange(steps, device=plan.pi.device)
     released = plan.released.view(rows, 1, steps)
     before = torch.nn.functional.pad(released, (1, 0))[..., :-1]
@@ -106,7 +124,6 @@ def _slots(plan: Elimination, samples: int, generator: torch.Generator | None) -
     new = upto.gather(-1, released) - first
     w = plan.w.view(rows, 1, steps)
     pool = w * (before - step)
-    u = torch.rand((rows, samples, steps), dtype=torch.float64, device=w.device, generator=generator)
     v = u * (pool + new)
     in_pool = step + torch.where(w > 0, v / torch.where(w > 0, w, 1.0), 0.0).long()
     target = (first + v - pool).reshape(rows, samples * steps)

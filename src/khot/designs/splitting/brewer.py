@@ -7,12 +7,10 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import register
-from khot.relaxations._chunks import at_once
+from khot.kernels import cpu
+from khot.relaxations._chunks import chunks
 
 __all__ = ["Brewer"]
-
-# Entries that are in memory at a time.
-
 
 @register
 class Brewer(KHotDistribution):
@@ -45,12 +43,16 @@ class Brewer(KHotDistribution):
         n, k = self.n, int(self.k)
         shape = (*sample_shape, *self.batch_shape, k)
         inclusion = self._inclusion.detach().reshape(-1, n)
+        rows = sample_shape.numel() * len(inclusion)
+        if 0 in shape:
+            return torch.empty(shape, dtype=torch.long, device=inclusion.device)
+        u = torch.rand((rows, k), dtype=torch.float64, device=inclusion.device, generator=generator)
+        if cpu.usable(inclusion):
+            return cpu.brewer(inclusion, u.view(-1, len(inclusion), k)).view(shape)
         row = torch.arange(len(inclusion), device=inclusion.device).repeat(sample_shape.numel())
-        drawn = torch.empty((len(row), k), dtype=torch.long, device=inclusion.device)
-        rows_at_once = at_once(n)
-        for start in range(0, len(row), rows_at_once):
-            part = slice(start, start + rows_at_once)
-            x = _draw_rows(inclusion[row[part]], k, generator)
+        drawn = torch.empty((rows, k), dtype=torch.long, device=inclusion.device)
+        for part in chunks(rows, n):
+            x = _draw_rows(inclusion[row[part]], u[part])
             drawn[part] = x.nonzero()[:, -1].view(len(x), k)
         return drawn.view(shape)
 
@@ -58,19 +60,18 @@ class Brewer(KHotDistribution):
         return "is a sum over all orders of drawing; take Sampford or ConditionalPoisson with the same probs"
 
 
-def _draw_rows(inclusion: Tensor, k: int, generator: torch.Generator | None) -> Tensor:
-    """Booleans in the shape of float64 π (rows, n)."""
+def _draw_rows(inclusion: Tensor, u: Tensor) -> Tensor:
+    """Booleans in the shape of float64 π (rows, n), from uniform variables (rows, k)."""
     x = inclusion >= 1
     spare = 1 - inclusion
-    left = k - x.sum(-1, keepdim=True)
+    left = u.shape[-1] - x.sum(-1, keepdim=True)
     gone = torch.zeros_like(inclusion[:, :1])  # Σ(1 − π) over the units drawn
-    for _ in range(int(left.max())):
+    for step in range(int(left.max())):
         m = left.clamp_min(1)  # a row that is full goes along idly
         weights = torch.where(x, 0.0, inclusion * (gone + m - inclusion) / (gone + m * spare))
         sums = weights.cumsum(-1)
         total = sums[:, -1:]
-        u = torch.rand(total.shape, dtype=total.dtype, device=total.device, generator=generator)
-        level = torch.minimum(total * u, torch.nextafter(total, torch.zeros_like(total)))
+        level = torch.minimum(total * u[:, step : step + 1], torch.nextafter(total, torch.zeros_like(total)))
         drawn = torch.searchsorted(sums, level, right=True)
         # Where rounding left fewer than k units with π > 0.
         drawn = torch.where(total > 0, drawn, torch.where(x, -1.0, inclusion).argmax(-1, keepdim=True))

@@ -1,6 +1,6 @@
 """Midzuno's method, in the form that has any inclusion probabilities: what Tillé's elimination strikes off.
 
-Cost of a draw: a sort and k steps of O(1), vectorised over draws.
+Cost of a draw: a sort and k steps of O(1).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Midzuno(KHotDistribution):
     """
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        plan = elimination(1 - self._inclusion.detach(), self.n - int(self.k))
-        indices = strike_off(plan, sample_shape.numel(), generator, kept=False)
+        out = 1 - self._inclusion.detach()
+        indices = strike_off(out, self.n - int(self.k), sample_shape.numel(), generator, kept=False)
         return indices.view(*sample_shape, *self.batch_shape, int(self.k))
 
     def _log_prob(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Tillé's eliminatory procedure: all units at first, and one goes at a time until k are left.
 
-Cost of a draw: a sort and n − k steps of O(1), vectorised over draws. All else is in `_elimination.py`.
+Cost of a draw: a sort and n − k steps of O(1). All else is in `_elimination.py`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Tille(KHotDistribution):
     """
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-        plan = elimination(self._inclusion.detach(), int(self.k))
-        indices = strike_off(plan, sample_shape.numel(), generator, kept=True)
+        indices = strike_off(
+            self._inclusion.detach(), int(self.k), sample_shape.numel(), generator, kept=True
+        )
         return indices.view(*sample_shape, *self.batch_shape, int(self.k))
 
     def _log_prob(self, x: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from khot.designs._arguments import normalised
-from khot.designs._random_order import RandomOrder
+from khot.designs._random_order import LONG, RandomOrder
 from khot.designs.registry import register
 from khot.designs.systematic.systematic import Systematic, systematic_indices
 from khot.kernels import cpu
@@ -39,6 +41,18 @@ class RandomSystematic(RandomOrder):
     """
 
     ordered = Systematic
+
+    def _chunks(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Iterator[Tensor]:
+        rows = self._rows
+        if self.n < LONG or not cpu.usable(rows):
+            yield from super()._chunks(sample_shape, generator)
+            return
+        # The order of a long row is made on the way, of random bytes.
+        for row in rows.expand(*sample_shape, *rows.shape).reshape(-1, 1, self.n):
+            words = torch.empty(5 * self.n // 8 + 1, dtype=torch.int64)
+            words.random_(-(2**63), None, generator=generator)
+            u = torch.rand(1, dtype=torch.float64, generator=generator)
+            yield cpu.shuffled_systematic(row, int(self.k), u, words)
 
     def _draw_in_order(self, rows: Tensor, order: Tensor, generator: torch.Generator | None) -> Tensor:
         u = torch.rand((1, len(rows)), dtype=torch.float64, device=rows.device, generator=generator)

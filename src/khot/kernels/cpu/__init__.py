@@ -5,7 +5,7 @@ records a graph or knows of autograd: that is the business of the operators that
 first.
 """
 
-from khot.kernels.cpu.draws import pivotal, subsets, systematic
+from khot.kernels.cpu.draws import pivotal, shuffled_systematic, subsets, systematic, weighted_subsets
 from khot.kernels.cpu.entries import entries_jacobian, entries_with_thresholds, topk_entries
 from khot.kernels.cpu.gates import (
     GateKind,
@@ -17,8 +17,10 @@ from khot.kernels.cpu.gates import (
 from khot.kernels.cpu.halves import HALVES, sigmoid_half, sigmoid_half_jacobian
 from khot.kernels.cpu.order import argsort, hard_topk
 from khot.kernels.cpu.passing import usable
+from khot.kernels.cpu.poisson import poisson_covariance, poisson_inclusion, poisson_weights
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
 from khot.kernels.cpu.routing import ROUTER_MOST, router_gradient, router_topk
+from khot.kernels.cpu.splitting import brewer, cube, eliminate
 
 __all__ = [
     "HALVES",
@@ -27,6 +29,9 @@ __all__ = [
     "Projection",
     "argsort",
     "block_sums",
+    "brewer",
+    "cube",
+    "eliminate",
     "entries_jacobian",
     "entries_with_thresholds",
     "gate_jacobian",
@@ -34,8 +39,12 @@ __all__ = [
     "hard_topk",
     "isotonic",
     "pivotal",
+    "poisson_covariance",
+    "poisson_inclusion",
+    "poisson_weights",
     "router_gradient",
     "router_topk",
+    "shuffled_systematic",
     "sigmoid_half",
     "sigmoid_half_jacobian",
     "sigmoid_jacobian",
@@ -46,4 +55,5 @@ __all__ = [
     "systematic",
     "topk_entries",
     "usable",
+    "weighted_subsets",
 ]

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from khot.kernels.cpu.passing import check, compiled_library, memory
 
-__all__ = ["pivotal", "subsets", "systematic"]
+__all__ = ["pivotal", "shuffled_systematic", "subsets", "systematic", "weighted_subsets"]
 
 
 def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
@@ -104,3 +104,64 @@ def subsets(weights: Tensor, u: Tensor) -> Tensor:
         torch.get_num_threads(),
     )
     return indices
+
+
+def weighted_subsets(weights: Tensor, summands: Tensor, u: Tensor) -> Tensor:
+    """Draws of k of n units, each set weighted by the product of its weights and the sum of its summands.
+
+    Args:
+        weights: as in `subsets`.
+        summands: float64, shape (..., n), not negative.
+        u: float64 in [0, 1), shape (draws, ..., 2k) with 1 ≤ k ≤ n.
+
+    Returns:
+        Increasing int64 indices, shape (draws, ..., k).
+    """
+    library = compiled_library()
+    check("weights", weights)
+    weights, summands, u = memory(weights), memory(summands), memory(u)
+    n, k = weights.shape[-1], u.shape[-1] // 2
+    indices = torch.empty((*u.shape[:-1], k), dtype=torch.int64)
+    library.weighted_subsets(
+        weights.data_ptr(),
+        summands.data_ptr(),
+        u.data_ptr(),
+        indices.data_ptr(),
+        u.shape[0],
+        weights.numel() // n,
+        n,
+        k,
+        torch.get_num_threads(),
+    )
+    return indices
+
+
+def shuffled_systematic(probs: Tensor, k: int, u: Tensor, random_bytes: Tensor) -> Tensor:
+    """Systematic draws in a random order, for long rows.
+
+    Args:
+        probs: inclusion probabilities, float32 or float64, shape (rows, n), with sum k up to rounding.
+        k: how many units are drawn.
+        u: float64 in [0, 1), shape (rows,).
+        random_bytes: of which the order is made, contiguous, at least 5n for each row.
+
+    Returns:
+        Zeros and ones in the shape and dtype of probs, exactly k ones in each row.
+    """
+    library = compiled_library()
+    check("probs", probs)
+    probs, u = memory(probs), memory(u)
+    out = torch.empty_like(probs)
+    single = probs.dtype == torch.float32
+    kernel = library.shuffled_systematic_f32 if single else library.shuffled_systematic_f64
+    kernel(
+        probs.data_ptr(),
+        random_bytes.data_ptr(),
+        u.data_ptr(),
+        out.data_ptr(),
+        1,
+        *probs.shape,
+        k,
+        torch.get_num_threads(),
+    )
+    return out
