@@ -22,6 +22,7 @@ class Suite:
         cases: the inputs.
         quick_cases: small inputs for `--quick`.
         seconds: what one call of a side may take, if not the usual.
+        threads: the counts to measure at if no others are asked for.
         map: the map the suite is about; tables say of the other sides that theirs is another.
     """
 
@@ -34,3 +35,4 @@ class Suite:
     quick_cases: tuple[Case, ...]
     map: str = ""
     seconds: float | None = None
+    threads: tuple[int, ...] = (1,)

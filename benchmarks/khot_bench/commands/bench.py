@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
 Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
 Threads = Annotated[
     list[int] | None,
-    typer.Option(min=1, max=1024, help="Threads of both sides; may be repeated.", show_default="1"),
+    typer.Option(min=1, max=1024, help="Threads of both sides; may be repeated.", show_default="the suite's"),
 ]
 Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Measure other packages too.")]
 Only = Annotated[
@@ -135,8 +135,9 @@ def _run(
 
     from khot_bench import results, runner, terminal
 
+    suite = load_suite(name)
     settings = runner.Settings(
-        threads=tuple(dict.fromkeys(threads or [1])),
+        threads=tuple(dict.fromkeys(threads or suite.threads)),
         quick=quick,
         peers=peers,
         only=tuple(only or ()),
@@ -148,7 +149,7 @@ def _run(
         output = results.results_path(name, root)
     with progress(f"khot bench {name}") as report:
         try:
-            document = runner.run(load_suite(name), settings, report)
+            document = runner.run(suite, settings, report)
         except ValueError as error:
             fail(str(error))
     terminal.show(document, Console())
