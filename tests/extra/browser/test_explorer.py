@@ -78,6 +78,8 @@ def test_it_loads_and_asks_nobody_else(page, url):
     wait_until_drawn(page)
     assert sum(weights(page)) == pytest.approx(4, abs=1e-5)
     assert page.locator("#jacobian > div").count() == 3
+    wide = "[...document.querySelectorAll('#jacobian > div')].map(d => d.querySelector('svg').clientWidth - d.clientWidth)"
+    wait_for(page, f"{wide}.every(excess => excess <= 1)", seconds=10)
     assert page.logged == []
     assert all(asked.startswith((url, "data:", "blob:")) for asked in page.asked_for)
     assert page.locator("#message").is_hidden()

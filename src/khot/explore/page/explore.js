@@ -10,7 +10,7 @@ const START = {
   loss: "runner_up", draws: 1000, seed: 0,
 };
 let state = structuredClone(START);
-let asked = 0, pending = null;
+let asked = 0, pending = null, shownOperators = 0;
 
 // ---- the link ----------------------------------------------------------------------------------------------
 function parameters(of) {
@@ -225,14 +225,16 @@ function show(found) {
   at("sums").textContent = able.map(side => `${side.name}: sum ${side.sum.toFixed(3)}`).join(", ");
   Plotly.react("gradient", bars(able, "gradient"), layout({xaxis: {dtick: state.scores.length > 24 ? 8 : 1}}), quiet);
   while (at("jacobian").childElementCount > able.length) { Plotly.purge(at("jacobian").lastChild); at("jacobian").lastChild.remove(); }
+  while (at("jacobian").childElementCount < able.length) at("jacobian").append(document.createElement("div"));
   able.forEach((side, i) => {
-    if (!at("jacobian").children[i]) at("jacobian").append(document.createElement("div"));
     const top = Math.max(1e-9, ...side.jacobian.flat().map(Math.abs));
     Plotly.react(at("jacobian").children[i], [{type: "heatmap", z: side.jacobian, x: places(side.weights), y: places(side.weights),
       zmin: -top, zmax: top, colorscale: [[0, "#bb3322"], [0.5, "#f4f4f4"], [1, "#2255aa"]], colorbar: {thickness: 10, len: 0.9},
       hovertemplate: "∂ weight %{y} / ∂ score %{x}: %{z:.3f}<extra></extra>"}],
       layout({title: {text: side.name.replaceAll("_", " "), font: {size: 14}}, margin: {l: 8, r: 8, t: 32, b: 24}, yaxis: {autorange: "reversed"}, showlegend: false}), quiet);
   });
+  if (able.length !== shownOperators) [...at("jacobian").children].forEach(plot => Plotly.Plots.resize(plot));
+  shownOperators = able.length;
   const traces = drawn.map((side, i) => ({type: "scatter", mode: "markers", name: side.name, x: places(side.frequency).map(x => x + (i - (drawn.length - 1) / 2) * 0.15),
     y: side.frequency, marker: {color: colours[i % 4], size: 9},
     error_y: {type: "data", array: side.probs.map(p => 2 * Math.sqrt(p * (1 - p) / state.draws)), color: colours[i % 4], thickness: 1},
