@@ -164,7 +164,7 @@ case $group in
         ;;
     browser)
         install_package playwright==1.65.2 pip_install  # drives the chromium of the system
-        install_package axe-core@4.11.0 install_axe
+        install_package axe-core@4.14.0 install_axe
         ;;
 esac
 
