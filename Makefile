@@ -24,8 +24,9 @@ help: ## this list
 venv: ## .venv with khot and its laboratory (editable), their tools and the compiled kernels
 	@tools/set_up_venv.sh
 
-demo: venv ## compare the operators on this machine, and print where the report is
-	@$(python) -m khot compare --quick
+demo: venv ## soft top-k in one screen: what it does, what it finds, who wins on this machine
+	@$(python) -m khot demo
+	@$(python) -m khot compare --quick --brief
 
 test: venv ## every property on well chosen combinations, quick ones first (at most 5 minutes)
 	@$(pytest) -m 'not full' $(PYTEST_ARGS)

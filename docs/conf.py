@@ -24,6 +24,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "mathml",
     "documented",
+    "explorer",
 ]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]

@@ -5,6 +5,7 @@
 #   tools/set_up_peers.sh sae          .venv-sae: tools whose folders khot.apps.sae reads and writes: tests/extra/sae
 #   tools/set_up_peers.sh selectors    .venv-selectors: for `khot reproduce features`, tests/extra/selectors
 #   tools/set_up_peers.sh equations    .venv-equations: for `khot reproduce sindy` and `khot reproduce dictionary`
+#   tools/set_up_peers.sh browser      .venv-browser: Playwright and axe-core, for tests/extra/browser
 #
 # Reads PYTHON=python3.11 and PIP_ARGS="--no-cache-dir". Each package is installed on its own, so one that fails
 # does not stop the others; what failed is printed at the end, and is reported as absent where it would be used.
@@ -25,8 +26,9 @@ case $group in
     sae) extras='[apps]' ;;
     selectors) extras='[apps]' ;;
     equations) extras='[apps,sindy]' ;;
+    browser) extras='[explore]' ;;
     *)
-        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, got %s\n' "$group" >&2
+        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, browser, got %s\n' "$group" >&2
         exit 2
         ;;
 esac
@@ -118,6 +120,10 @@ install_stg() {
     pip_install six h5py lifelines && without_dependencies "$@"
 }
 
+install_axe() {
+    npm install --silent --prefix "$venv" "$@"
+}
+
 case $group in
     peers)
         install_package entmax==1.3 pip_install
@@ -127,6 +133,7 @@ case $group in
         install_package colt5-attention==0.11.2 pip_install
         install_package softtorch==0.1.1 install_softtorch
         install_package jaxopt==0.8.5 pip_install
+        install_package POT==0.9.7.post1 pip_install  # for tests/extra/peers/test_migrating.py
         ;;
     sae)
         # What they import for folders of weights, and no more: their own lists bring CUDA packages and plotting.
@@ -154,6 +161,10 @@ case $group in
         install_package ksvd==0.0.3 pip_install
         install_package spams-bin==2.6.14 pip_install
         install_package scikit-image==0.26.0 pip_install  # its pictures
+        ;;
+    browser)
+        install_package playwright==1.65.2 pip_install  # drives the chromium of the system
+        install_package axe-core@4.14.0 install_axe
         ;;
 esac
 

@@ -18,7 +18,7 @@ group() {
 }
 
 group R r 'committed values are checked also without R' true
-group browser browser 'no browser: apt-get install chromium' command -v chromium
+group browser browser/test_compare_page.py 'no browser: apt-get install chromium' command -v chromium
 group 'several processes' processes 'this torch has no torch.distributed' \
     "$python" -c 'import sys, torch.distributed as d; sys.exit(not d.is_available())'
 python=.venv-peers/bin/python
@@ -30,6 +30,10 @@ group 'equations and dictionaries' equations 'no .venv-equations with pytest: to
 python=.venv-selectors/bin/python
 group 'selectors and metric learning' selectors 'no .venv-selectors with pytest: tools/set_up_peers.sh selectors' \
     "$python" -c 'import hypothesis, pytest'
+python=.venv-browser/bin/python
+group explorer browser/test_explorer.py \
+    'no .venv-browser, or no browser: tools/set_up_peers.sh browser, apt-get install chromium' \
+    sh -c "command -v chromium && $python -c 'import playwright, pytest, starlette'"
 python=.venv-sae/bin/python
 group autoencoders sae 'no .venv-sae: tools/set_up_peers.sh sae' \
     "$python" -c 'import pytest, sae_lens, sparsify'

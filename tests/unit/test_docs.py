@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^( *)```(pycon|python)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 PROMISED = re.compile(r"^print\(.*\)  # ((?:tensor\(|[\d(\[]).*)$", re.MULTILINE)
 NOT_RUN = "# not run:"
-COSTLY = {"docs/contract.md", "docs/networks.md", "docs/recipes/compile_amp_ddp.md"}
+COSTLY = {"docs/contract.md", "docs/extending.md", "docs/networks.md", "docs/recipes/compile_amp_ddp.md"}
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
 EXAMPLES = {
     str(page.relative_to(ROOT)): [

@@ -21,7 +21,7 @@ ORDER = [
     {"nn"},
     {"apps", "vision"},
     {"khot"},  # khot/__init__.py
-    {"compare"},
+    {"compare", "explore"},
     {"cli", "__main__"},
     {"khot_bench"},  # the laboratory, a package of its own
 ]
@@ -210,6 +210,8 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "triton",
         "pandas",
         "jax",
+        "starlette",
+        "uvicorn",
         "hypothesis",
         "pytest",
     }
@@ -219,6 +221,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "khot.apps",
         "khot.vision",
         "khot.compare",
+        "khot.explore",
         "khot.cli",
         "khot_bench",
         "torch._dynamo",

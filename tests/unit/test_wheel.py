@@ -20,6 +20,7 @@ PARTS = {
     "constraints.py",
     "designs",
     "estimators",
+    "explore",
     "kernels",
     "losses",
     "metrics",
@@ -31,7 +32,14 @@ PARTS = {
     "vision",
     "whole_files.py",
 }
-DATA = {"khot/py.typed", "khot/compare/report/page.html"}
+DATA = {
+    "khot/py.typed",
+    "khot/compare/report/page.html",
+    "khot/explore/page/explore.css",
+    "khot/explore/page/explore.js",
+    "khot/explore/page/local.js",
+    "khot/explore/page/page.html",
+}
 
 
 @pytest.fixture(scope="module")

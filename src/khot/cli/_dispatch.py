@@ -21,6 +21,7 @@ Command = Callable[[Sequence[str]], Any]
 
 COMMANDS = {
     "compare": "measure the operators on this machine: tables, and a page to look at",
+    "explore": "play with scores, k and temperature in a page: operators side by side",
     "train": "train a network that selects k tokens, or a plain one",
     "sae": "train sparse autoencoders, and convert them between tools",
     "demo": "a differentiable top-k at work, in a few seconds",

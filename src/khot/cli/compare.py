@@ -16,9 +16,10 @@ from rich.console import Console
 
 from khot.cli.progress import progress
 from khot.compare.comparison import Options
+from khot.compare.report.answer import answer
 from khot.compare.report.page import check_plotly, page
 from khot.compare.report.tables import comparison_grids
-from khot.compare.report.terminal import show_grid
+from khot.compare.report.terminal import show_answer, show_grid
 from khot.compare.run import compare_operators
 from khot.relaxations import registry
 from khot.whole_files import write_json, write_text
@@ -68,6 +69,9 @@ def compare(
     ),
     threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="n = 64 and 1000, k = 8, few repeats.")] = False,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Print the answer alone; the tables are in the report.")
+    ] = False,
 ) -> None:
     """Compare operators by quality, gradient, time and memory: a table, and a page to look at."""
     options = Options(
@@ -101,8 +105,10 @@ def compare(
     with progress("khot compare") as report:
         comparison = compare_operators(options, report)
     console = Console()
-    for grid in comparison_grids(comparison):
-        show_grid(grid, console)
+    if not brief:
+        for grid in comparison_grids(comparison):
+            show_grid(grid, console)
+    show_answer(answer(comparison), console)
     write_json(dataclasses.asdict(comparison), output / "compare.json")
     write_text(page(comparison), output / "index.html")
     typer.echo(

@@ -20,6 +20,7 @@ app = typer.Typer(add_completion=False)
 _SCORES = [2.0, 1.4, 1.1, 0.9, 0.2, -0.5, -0.8, -1.6]
 _K = 3
 _BAR = 8
+_SEEDS = 3
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -34,52 +35,46 @@ def demo() -> None:
     console.print(f"[bold]khot {khot.__version__}[/bold]: top-k that can be differentiated\n")
     _compare(console)
     _learn(console)
-    console.print("Next: the ten-line example in README.md; `python -m khot doctor` for this machine.")
+    console.print("Next: `khot compare` for your n and k, `khot explore` to play, README.md for ten lines that train.")
 
 
 def _compare(console: Console) -> None:
     """The weights of eight scores at several temperatures, and what their gradient sees."""
-    columns = [("hard", khot.hard_topk(torch.tensor(_SCORES), _K), torch.zeros(len(_SCORES)))]
+    columns = [("hard", khot.hard_topk(torch.tensor(_SCORES), _K))]
+    reached: list[str] = ["0"]
     for temperature in (0.1, 0.5, 2.0):
         scores = torch.tensor(_SCORES, requires_grad=True)
         weights = khot.sigmoid_topk(scores, _K, temperature=temperature)
         (gradient,) = torch.autograd.grad(weights[_K], scores)  # of the first one that misses the cut
-        columns.append((f"τ = {temperature}", weights.detach(), gradient))
-
+        columns.append((f"τ = {temperature}", weights.detach()))
+        reached.append(f"{int((gradient.abs() > 1e-3 * gradient.abs().max()).sum())}")
     table = Table(
-        title=f"Weights of sigmoid_topk(x, {_K}, temperature=τ); each column sums to {_K}", box=box.SIMPLE
+        title=f"Keep {_K} of {len(_SCORES)}: sigmoid_topk(x, {_K}, temperature=τ); each column sums to {_K}",
+        box=box.SIMPLE,
     )
     table.add_column("score", justify="right")
-    for name, _, _ in columns:
+    for name, _ in columns:
         table.add_column(name)
     for i, score in enumerate(_SCORES):
-        table.add_row(f"{score:+.1f}", *(_bar(float(weights[i])) for _, weights, _ in columns))
+        table.add_row(f"{score:+.1f}", *(_bar(float(weights[i])) for _, weights in columns))
     table.add_section()
-    table.add_row("sum", *(f"{float(weights.sum()):.3f}" for _, weights, _ in columns))
+    table.add_row("learn", *(f"{count} scores" for count in reached))
     console.print(table)
-
-    table = Table(
-        title=f"Gradient of the weight of the score {_SCORES[_K]:+.1f}, just below the cut", box=box.SIMPLE
+    console.print(
+        f"The last row: how many scores get a gradient from the weight of {_SCORES[_K]:+.1f}, just below the cut. "
+        "With a hard top-k none does.\n"
     )
-    table.add_column("score", justify="right")
-    for name, _, _ in columns:
-        table.add_column(name, justify="right")
-    for i, score in enumerate(_SCORES):
-        table.add_row(f"{score:+.1f}", *(_signed(float(gradient[i])) for _, _, gradient in columns))
-    console.print(table)
 
 
 def _learn(console: Console) -> None:
     """Find 5 planted features of 50 by gradient descent on their scores."""
-    table = Table(title="Find 5 planted features of 50 by gradient descent (10 seeds)", box=box.SIMPLE)
-    for name in ("gate", "planted features found", "loss at the end"):
-        table.add_column(name, justify="left" if name == "gate" else "right")
+    console.print(f"Five of fifty features matter. Found by gradient descent on 50 scores, mean of {_SEEDS} runs:")
     for gate in ("hard_topk", "sigmoid_topk(hard=True)", "sigmoid_topk"):
-        runs = [fit_planted_features(gate, seed) for seed in range(10)]
+        runs = [fit_planted_features(gate, seed) for seed in range(_SEEDS)]
         found = sum(hits for hits, _ in runs) / len(runs)
         loss = sum(final for _, final in runs) / len(runs)
-        table.add_row(gate, f"{found:.1f} of 5", f"{loss:.3f}")
-    console.print(table)
+        dots = "█" * round(found) + "░" * (5 - round(found))
+        console.print(f"  {gate:<24} [cyan]{dots}[/cyan] {found:.1f} of 5, loss {loss:.3f}", highlight=False)
     console.print("hard_topk sends no gradient to the scores: it keeps what it started with.\n")
 
 
@@ -112,6 +107,3 @@ def _bar(weight: float) -> str:
     filled = round(weight * _BAR)
     return f"[cyan]{'█' * filled}[/cyan][dim]{'░' * (_BAR - filled)}[/dim] {weight:.3f}"
 
-
-def _signed(value: float) -> str:
-    return "[dim]0[/dim]" if value == 0 else f"{value:+.3f}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from khot.compare.comparison import Comparison
+from khot.compare.report.answer import answer
 from khot.compare.report.html import table
 from khot.compare.report.tables import comparison_grids
 
@@ -85,6 +86,7 @@ def page(comparison: Comparison) -> str:
     # In a script element only `</` could end the data early.
     data = json.dumps(dataclasses.asdict(comparison), allow_nan=False).replace("</", "<\\/")
     parts = {
+        "ANSWER": "\n".join(_answer(comparison, number) for number in reversed(range(len(comparison.cells)))),
         "TEMPERATURE": f"{options.temperature:g}",
         "SHARPNESS": f"{options.sharpness:g}",
         "COMMAND": html.escape(options.command),
@@ -102,6 +104,17 @@ def page(comparison: Comparison) -> str:
     for name, value in parts.items():
         text = text.replace(f"@{name}@", value, 1)
     return text
+
+
+def _answer(comparison: Comparison, number: int) -> str:
+    found = answer(comparison, number)
+    lines = "".join(
+        f"<dt>{html.escape(winner.title)}</dt><dd><b>{html.escape(winner.method)}</b>: "
+        f"{html.escape(winner.sentence)}.</dd>"
+        for winner in found.winners
+    )
+    opened = " open" if number == len(comparison.cells) - 1 else ""
+    return f"<details{opened}><summary>{html.escape(found.headline)}</summary><dl>{lines}</dl></details>"
 
 
 def _section(name: str, title: str, explanation: str) -> str:

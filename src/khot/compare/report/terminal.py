@@ -7,9 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from khot.compare.report.answer import Answer
 from khot.compare.report.grid import Grid
 
-__all__ = ["show_grid"]
+__all__ = ["show_answer", "show_grid"]
 
 
 def show_grid(grid: Grid, console: Console) -> None:
@@ -31,4 +32,14 @@ def show_grid(grid: Grid, console: Console) -> None:
     console.print(drawn)
     for line in grid.notes:
         console.print(Text(line, style="dim"))
+    console.print()
+
+
+def show_answer(answer: Answer, console: Console) -> None:
+    """Print the answer, a line for each winner."""
+    console.print(Text(answer.headline, style="bold"))
+    for winner in answer.winners:
+        line = Text(f"  {winner.title}: ")
+        line.append(winner.method, style="bold")
+        console.print(line.append(f", {winner.sentence}"))
     console.print()

@@ -1,0 +1,131 @@
+"""The answer of a comparison in a few sentences: what to take at this n and k on this machine, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from khot.compare.comparison import Cell, Comparison, Record
+from khot.compare.report.grid import bytes_text, ratio_text, seconds_text
+
+__all__ = ["Answer", "Winner", "answer"]
+
+_NEAR = 0.02  # in weight on the top k: nearer than this is as good
+
+
+@dataclass(frozen=True)
+class Winner:
+    """Who wins at what, and by which number, in a sentence."""
+
+    title: str
+    method: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one case: a headline, and the winners; none where nothing could be measured."""
+
+    headline: str
+    winners: tuple[Winner, ...]
+
+
+def answer(comparison: Comparison, number: int = -1) -> Answer:
+    """The answer for one case, by default the largest.
+
+    Operators are judged at equal sharpness, where differences are those of the operator and not of its
+    temperature. Random ones are left out: their quality is that of a sample.
+    """
+    cell, softmax = comparison.cells[number], comparison.softmax[number]
+    records = [record for record in comparison.records if _judged(record, cell)]
+    where = f"For n = {cell.n}, k = {cell.k} on this machine"
+    if not records:
+        return Answer(f"{where} nothing could be measured at equal sharpness.", ())
+    start = _start_with(records)
+    winners = [Winner("start with", start.method, _why(start, records, softmax))]
+    winners += [
+        winner
+        for winner in (
+            _least(records, "fastest", _seconds, lambda r: f"{seconds_text(_seconds(r))} forward and backward"),
+            _most(
+                records,
+                "nearest to the exact selection",
+                lambda r: r.on_topk,
+                lambda r: f"{r.on_topk:.0%} of the weight on the true top k",
+            ),
+            _most(
+                records,
+                "keeps the k vectors apart",
+                lambda r: r.nccs,
+                lambda r: f"its blends have cosine {r.nccs:.2f} with the true vectors",
+            ),
+            _most(
+                records,
+                "gradient in most places",
+                lambda r: r.usable,
+                lambda r: f"{r.usable:.0%} of the scores get one",
+            ),
+            _least(
+                [record for record in comparison.records if _measured_memory(record, cell)],
+                "least memory",
+                lambda r: float(r.backward_bytes or 0),
+                lambda r: f"{bytes_text(r.backward_bytes or 0)} beyond the input",
+            ),
+        )
+        if winner is not None
+    ]
+    return Answer(f"{where}: start with {start.method}.", tuple(winners))
+
+
+def _judged(record: Record, cell: Cell) -> bool:
+    return (
+        (record.n, record.k, record.setting) == (cell.n, cell.k, "matched")
+        and not record.missing
+        and record.on_topk is not None
+        and record.forward is not None
+        and record.backward is not None
+        and record.method not in ("gumbel", "perturbed")
+    )
+
+
+def _measured_memory(record: Record, cell: Cell) -> bool:
+    return (record.n, record.k, record.setting) == (cell.n, cell.k, "fixed") and bool(record.backward_bytes)
+
+
+def _seconds(record: Record) -> float:
+    return (record.forward or 0.0) + (record.backward or 0.0)
+
+
+def _quality(record: Record) -> float:
+    return record.on_topk or 0.0
+
+
+def _start_with(records: list[Record]) -> Record:
+    """The fastest of those that are about as near to the exact selection as the nearest."""
+    best = max(map(_quality, records))
+    return min((record for record in records if _quality(record) >= best - _NEAR), key=_seconds)
+
+
+def _why(start: Record, records: list[Record], softmax: float) -> str:
+    ratio = ratio_text((start.forward or 0.0) / softmax) if softmax else "?"
+    best = max(map(_quality, records))
+    return (
+        f"within {_NEAR:.0%} of the nearest to the exact selection ({_quality(start):.0%}, best {best:.0%}) it is "
+        f"the fastest: {ratio} times torch.softmax forward"
+    )
+
+
+def _most(
+    records: list[Record], title: str, value: Callable[[Record], float | None], say: Callable[[Record], str]
+) -> Winner | None:
+    found = [record for record in records if value(record) is not None]
+    if not found:
+        return None
+    first = max(found, key=lambda record: value(record) or 0.0)
+    return Winner(title, first.method, say(first))
+
+
+def _least(
+    records: list[Record], title: str, value: Callable[[Record], float], say: Callable[[Record], str]
+) -> Winner | None:
+    return None if not records else Winner(title, (first := min(records, key=value)).method, say(first))
