@@ -88,12 +88,17 @@ class _Gated(torch.autograd.Function):
 
 def _weights(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> Tensor:
     y = torch.empty_like(x)
+    all_open = bool(at.is_open.all())
     for rows, columns in blocks(*x.shape):
         mine, here = x[rows, columns], _of_rows(at, rows)
-        a = distances(gate, mine, temperature[rows], here) + here.offset - here.fine
-        finite = torch.where(here.is_open, gate.weights(a), here.rest)
-        found = torch.where(mine == math.inf, here.sure, torch.where(mine == -math.inf, 0, finite))
-        y[rows, columns] = torch.where(here.invalid, math.nan, found)
+        # In an open row an infinite score is as far as any can be: its weight is 0 or 1.
+        a = (mine * 0.5).sub_(here.anchor * 0.5).div_(temperature[rows] * 0.5).clamp_(-gate.far, gate.far)
+        found = gate.weights(a.add_(here.offset).sub_(here.fine))
+        if not all_open:
+            finite = torch.where(here.is_open, found, here.rest)
+            found = torch.where(mine == math.inf, here.sure, torch.where(mine == -math.inf, 0, finite))
+            found = torch.where(here.invalid, math.nan, found)
+        y[rows, columns] = found
     return y
 
 

@@ -53,7 +53,7 @@ def _by_value(x: Tensor, k: Tensor, group: Group) -> Tensor:
     allowed = torch.count_nonzero(ordered > -math.inf, dim=-1).unsqueeze(-1)
     n = group.total(allowed.clone())
     rank = torch.minimum(k, n)
-    value, above, _ = order_statistic(ordered, rank, allowed, n, group)
+    value, above, *_ = order_statistic(ordered, rank, allowed, n, group)
     level = (ordered == value) & ~missing & (rank > 0)
     first = missing & (value == math.inf) & (rank > 0)  # places for NaN, then for those equal to the value
     here = torch.cat([torch.count_nonzero(each, dim=-1).unsqueeze(-1) for each in (first, level)], -1)

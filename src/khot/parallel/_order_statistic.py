@@ -23,11 +23,16 @@ _CLASSES = 32
 
 
 class OrderStatistic(NamedTuple):
-    """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it."""
+    """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it.
+
+    ``next_here`` is the largest below it of those that were counted in this process, −inf if there is none: its
+    maximum over the processes, if it is not −inf, is the next value of the row.
+    """
 
     value: Tensor
     above: Tensor
     equal: Tensor
+    next_here: Tensor
 
 
 def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> OrderStatistic:
@@ -44,6 +49,7 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
     member = (x >= low) & (x <= high)
     rows, columns = member.nonzero().unbind(-1)
     keys = _keys(x[rows, columns])
+    candidates = rows, keys
     above = torch.count_nonzero(x > high, dim=-1).unsqueeze(-1)
     # A bracket that is empty (no process has any entry) is one number wide.
     bottom = _keys(low)
@@ -69,7 +75,7 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
             torch.minimum(top, ((base + chosen + 1) << shift) - 1),
         )
         if not bool((bottom < top).any()):  # the same in all processes
-            return OrderStatistic(_values(bottom, x.dtype), above, equal)
+            return OrderStatistic(_values(bottom, x.dtype), above, equal, _next(*candidates, bottom, x.dtype))
         inside = (keys >= bottom[rows, 0]) & (keys <= top[rows, 0])
         rows, keys = rows[inside], keys[inside]
 
@@ -77,8 +83,16 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
 def next_largest(x: Tensor, found: OrderStatistic, group: Group) -> Tensor:
     """The largest value below the one that was found, (rows, 1); −inf if there is none."""
     none = x.new_full((x.shape[0], 1), -math.inf)
-    here = torch.where(x < found.value, x, -math.inf).amax(-1, keepdim=True) if x.shape[-1] else none
+    here = torch.where(x < found.value, x, none).amax(-1, keepdim=True) if x.shape[-1] else none
     return group.largest(here)
+
+
+def _next(rows: Tensor, keys: Tensor, bottom: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest of the keys of each row that is below its bottom, as a value."""
+    below = keys < bottom[rows, 0]
+    none = _keys(torch.full_like(bottom, -math.inf, dtype=dtype))
+    best = none.squeeze(-1).scatter_reduce(0, rows[below], keys[below], "amax")
+    return _values(best.unsqueeze(-1), dtype)
 
 
 def _between(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Tensor]:
