@@ -20,7 +20,7 @@ from torch import Tensor
 
 from khot.kernels import cpu
 from khot.parallel._group import Group
-from khot.parallel._order_statistic import next_largest, order_statistic
+from khot.parallel._order_statistic import census, next_largest, order_statistic
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._root import RowSums, Search, advanced, bracket, started, tie_share
 
@@ -81,7 +81,7 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
         n: the length of a whole row.
         group: the processes.
     """
-    here = _counts(x)
+    here = census(x)
     allowed, n_sure, n_nan = group.total(here.clone()).unbind(-1)
     allowed, n_sure, invalid = allowed.unsqueeze(-1), n_sure.unsqueeze(-1), n_nan.unsqueeze(-1) > 0
     budget = k.double()
@@ -134,31 +134,12 @@ def distances(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> Tens
     return z.clamp(-gate.far, gate.far)
 
 
-def blocks(rows: int, columns: int) -> list[tuple[slice, slice]]:
-    """Parts of a matrix that fit the cache."""
+def blocks(rows: int, columns: int) -> list[tuple[slice, list[slice]]]:
+    """Parts of a matrix that fit the cache: groups of rows, and the columns that each is gone through by."""
     width = max(1, min(columns, _BLOCK))
     height = max(1, _BLOCK // width)
-    return [
-        (slice(i, min(i + height, rows)), slice(j, min(j + width, columns)))
-        for i in range(0, rows, height)
-        for j in range(0, columns, width)
-    ]
-
-
-def _counts(x: Tensor) -> Tensor:
-    """How many entries are allowed, at +inf, and NaN: int64 (rows, 3)."""
-    rows, n = x.shape
-    counts = torch.zeros(rows, 3, dtype=torch.int64, device=x.device)
-    counts[:, 0] = n
-    if not n:
-        return counts
-    least, most = x.aminmax(dim=-1)
-    if bool(((least > -math.inf) & (most < math.inf)).all()):  # not with a NaN either
-        return counts
-    counts[:, 0] -= torch.count_nonzero(x == -math.inf, dim=-1)
-    counts[:, 1] = torch.count_nonzero(x == math.inf, dim=-1)
-    counts[:, 2] = torch.count_nonzero(x.isnan(), dim=-1)
-    return counts
+    parts = [slice(j, min(j + width, columns)) for j in range(0, columns, width)]
+    return [(slice(i, min(i + height, rows)), parts) for i in range(0, rows, height)]
 
 
 def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
@@ -179,14 +160,18 @@ def _local_sums(rows: _Rows, x: Tensor) -> LocalSums:
 
     def portable(offset: Tensor, fine: Tensor) -> Tensor:
         total = torch.zeros(x.shape[0], 8, dtype=torch.float64, device=x.device)
-        for here, columns in blocks(*x.shape):
-            mine = x[here, columns]
-            z = _difference(mine, rows.anchor[here], rows.temperature[here]).clamp(-gate.far, gate.far)
-            above = torch.where(rows.ties_below[here], z > 0, z >= 0)
-            active = mine.isfinite()
-            terms = _terms(gate, z + offset[here] - fine[here], above)
-            sides = [torch.where(side, term, 0) for side in (active & ~above, active & above) for term in terms]
-            total[here] += torch.stack([term.sum(-1) for term in sides], -1)
+        for here, parts in blocks(*x.shape):
+            anchor, temperature, ties_below = rows.anchor[here], rows.temperature[here], rows.ties_below[here]
+            for columns in parts:
+                mine = x[here, columns]
+                z = _difference(mine, anchor, temperature).clamp(-gate.far, gate.far)
+                above = torch.where(ties_below, z > 0, z >= 0)
+                active = mine.isfinite()
+                terms = _terms(gate, z + offset[here] - fine[here], above)
+                sides = [
+                    torch.where(side, term, 0) for side in (active & ~above, active & above) for term in terms
+                ]
+                total[here] += torch.stack([term.sum(-1) for term in sides], -1)
         return total
 
     return portable

@@ -108,7 +108,9 @@ def _tops(everyone: Tensor, spans: list[list[tuple[int, int]]], height: int) -> 
                     if node is not None:
                         places.append(node)
                         edge = everyone[rank, :, depth, side]
-                        values = [torch.cat([v, e], -1) for v, e in zip(values, edge.split(1, -1), strict=True)]
+                        values = [
+                            torch.cat([v, e], -1) for v, e in zip(values, edge.split(1, -1), strict=True)
+                        ]
         order = sorted(range(len(places)), key=places.__getitem__)
         numbers, (rho, floor) = [places[i] for i in order], (v[:, order] for v in values)
         if depth == height:

@@ -18,7 +18,7 @@ from khot.designs._arguments import check_one_of, check_size
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
-from khot.parallel._group import Group, ProcessGroup
+from khot.parallel._group import Group, ProcessGroup, joined
 from khot.parallel._shards import Shards
 from khot.parallel._systematic import draw_systematic
 from khot.parallel._tree import draw_tree
@@ -99,9 +99,18 @@ def sample(
 
     if is_dtensor(given):
         return on_dtensor(
-            "sample", given, cast("Any", k), 1.0, dim, mask, group, on_shards, more=len(sample_shape), whole=True
+            "sample",
+            given,
+            cast("Any", k),
+            1.0,
+            dim,
+            mask,
+            group,
+            on_shards,
+            more=len(sample_shape),
+            whole=True,
         )
-    return on_shards(cast("Any", given), k, 1.0, mask, Group(group))
+    return on_shards(cast("Any", given), k, 1.0, mask, joined(group))
 
 
 def _drawn(
@@ -157,7 +166,11 @@ def _drawn(
 
     rows = directed(local.detach(), largest).movedim(last, -1)
     shape = rows.shape
-    allowed = None if mask is None else mask.expand(local.shape).movedim(last, -1).reshape(shape[:-1].numel(), shape[-1])
+    allowed = (
+        None
+        if mask is None
+        else mask.expand(local.shape).movedim(last, -1).reshape(shape[:-1].numel(), shape[-1])
+    )
     flat = rows.reshape(shape[:-1].numel(), shape[-1])
     shards = Shards(flat, flat.new_empty(0), flat.new_empty(0), n, sum(sizes[: group.rank]), shape, last)
     inclusion, count = _inclusion(name, argument, shards, allowed, size, group)
@@ -187,7 +200,9 @@ def _inclusion(
         given = allowed_scores(name, given, allowed)
         wide = given.to(compute_dtype(given))
         budget = wide.new_full((len(wide), 1), k)
-        pi = gated_shards(LOGISTIC, shards._replace(scores=wide, k=budget, temperature=torch.ones_like(budget)), group)
+        pi = gated_shards(
+            LOGISTIC, shards._replace(scores=wide, k=budget, temperature=torch.ones_like(budget)), group
+        )
         wrong, possible = given.isnan(), given > -math.inf
     else:
         pi = given if allowed is None else torch.where(allowed, given, 0)

@@ -11,6 +11,7 @@ from khot.apps.sae._decoder_norms import row_norms
 from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._options import Options
 from khot.apps.sae._selecting import Selected, Weights, select_latents
+from khot.parallel._group import Group
 
 __all__ = ["Computes", "padded", "placed"]
 
@@ -28,6 +29,9 @@ class Computes(nn.Module):
     b_dec: nn.Parameter
     W_skip: nn.Parameter | None
     threshold: Tensor | None
+
+    global_batch: bool = False
+    """Whether ``batch_topk`` in training takes the k·B largest of the batches of all processes together."""
 
     def reconstruct(
         self, x: Tensor, y: Tensor, dead: Tensor | None, variance: Tensor | None
@@ -105,7 +109,10 @@ class Computes(nn.Module):
                 )
             weights = weights._replace(threshold=self.threshold)
         ragged = options.activation in ("batch_topk", "jumprelu")
-        return select_latents(x, weights, options, soft=soft, k=k if soft else round(k), ragged=ragged)
+        budget = k if soft else round(k)
+        return select_latents(
+            x, weights, options, soft=soft, k=budget, ragged=ragged, everywhere=self.global_batch
+        )
 
     def weights(self) -> Weights:
         """What selection reads."""
@@ -122,9 +129,12 @@ class Computes(nn.Module):
     @torch.no_grad()
     def _follow_threshold(self, found: Selected) -> None:
         assert self.threshold is not None
-        if not len(found.scores):
+        if not len(found.scores) and not self.global_batch:
             return
-        smallest = torch.where(found.scores > 0, found.scores, torch.inf).amin()
+        positive = torch.where(found.scores > 0, found.scores, torch.inf)
+        smallest = positive.amin() if len(positive) else positive.new_full((), torch.inf)
+        if self.global_batch:
+            smallest = -Group().largest(-smallest.detach())
         smallest = torch.where(smallest.isfinite(), smallest, self.threshold.clamp_min(0)).to(
             self.threshold.dtype
         )

@@ -148,7 +148,13 @@ def gate_jacobian(
 
 
 def gate_sums(
-    gate: GateKind, x: Tensor, anchor: Tensor, temperature: Tensor, offset: Tensor, fine: Tensor, ties_below: Tensor
+    gate: GateKind,
+    x: Tensor,
+    anchor: Tensor,
+    temperature: Tensor,
+    offset: Tensor,
+    fine: Tensor,
+    ties_below: Tensor,
 ) -> Tensor:
     r"""Sums of each row at a given offset, over the entries below the anchor and over those above it.
 
