@@ -43,6 +43,37 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     Py_RETURN_NONE;
 }
 
+template <typename real>
+PyObject* gate_sums(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 11);
+    const auto gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 2));
+    const real* x = arguments.address<const real>();
+    const real* anchor = arguments.address<const real>();
+    const real* temperature = arguments.address<const real>();
+    const real* offset = arguments.address<const real>();
+    const real* fine = arguments.address<const real>();
+    const unsigned char* ties_below = arguments.address<const unsigned char>();
+    double* out = arguments.address<double>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("anchor", anchor, rows > 0);
+    arguments.check_address("temperature", temperature, rows > 0);
+    arguments.check_address("offset", offset, rows > 0);
+    arguments.check_address("fine", fine, rows > 0);
+    arguments.check_address("ties_below", ties_below, rows > 0);
+    arguments.check_address("out", out, rows > 0);
+    if (!arguments.ok()) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::gate_sums(gate, x, anchor, temperature, offset, fine, ties_below, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
 // call(x, …) is a kernel of the family; `thresholds` says whether it has that argument.
 template <typename real, typename Call>
 PyObject* gated_topk(const char* name, PyObject* const* values, Py_ssize_t count, bool thresholds, const Call& call) {

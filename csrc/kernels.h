@@ -15,6 +15,13 @@ void gate_jacobian(GateKind gate, double norm, const real* state, const real* x,
                    const real* temperature, int64_t temperature_stride, real* out, real* mean, int64_t rows, int64_t n,
                    int threads);
 
+// See gate_sums.cpp: logistic, laplace or sparse. All but x have one element for each row, out twice so many as below.
+// False when there was not enough memory.
+constexpr int GATE_SUM_TERMS = 4;
+template <typename real>
+bool gate_sums(GateKind gate, const real* x, const real* anchor, const real* temperature, const real* offset,
+               const real* fine, const unsigned char* ties_below, double* out, int64_t rows, int64_t n, int threads);
+
 // A forward kernel of the family: see sigmoid_topk.cpp, laplace_topk.cpp and normal_topk.cpp. mask and state may be null.
 // False when there was not enough memory.
 template <typename real>

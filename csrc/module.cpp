@@ -56,6 +56,7 @@ PyObject* openmp(PyObject*, PyObject*) {
 
 PyMethodDef methods[] = {
     KHOT_BOTH(gate_jacobian),
+    KHOT_BOTH(gate_sums),
     KHOT_BOTH(sigmoid_topk),
     {"sigmoid_topk_half", KHOT_FASTCALL(sigmoid_topk_half), METH_FASTCALL, nullptr},
     {"sigmoid_jacobian_half", KHOT_FASTCALL(sigmoid_jacobian_half), METH_FASTCALL, nullptr},

@@ -33,6 +33,8 @@ class Native(Protocol):
     ABI: int
     gate_jacobian_f32: Callable[..., None]
     gate_jacobian_f64: Callable[..., None]
+    gate_sums_f32: Callable[..., None]
+    gate_sums_f64: Callable[..., None]
     sigmoid_topk_f32: Callable[..., None]
     sigmoid_topk_f64: Callable[..., None]
     sigmoid_topk_half: Callable[..., None]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from khot.parallel._group import Group, ProcessGroup
@@ -31,6 +32,9 @@ def on_dtensor(
     mask: Tensor | None,
     group: ProcessGroup | None,
     call: Local,
+    *,
+    more: int = 0,
+    whole: bool = False,
 ) -> Tensor:
     """``call`` on the local parts, as a DTensor with the placements of the scores.
 
@@ -43,6 +47,8 @@ def on_dtensor(
         mask: a DTensor of the shape of the scores, or a tensor for the local part.
         group: must be None: a DTensor has its own.
         call: what is to be done with local scores, k, temperature, mask and processes.
+        more: how many dimensions the result has before those of the scores.
+        whole: whether other dimensions must not be sharded.
     """
     from torch.distributed.tensor import DTensor, Shard
 
@@ -68,6 +74,10 @@ def on_dtensor(
         None if number in ours or not placement.is_shard() else _row_dim(placement.dim % scores.dim(), last)
         for number, placement in enumerate(placements)
     ]
+    if whole and any(each is not None for each in of_rows):
+        raise ValueError(
+            f"{name}: only dim {dim} may be sharded, got {placements}; use scores.redistribute(...) first"
+        )
     if is_dtensor(mask):
         if mask.shape != scores.shape:
             raise ValueError(
@@ -83,9 +93,10 @@ def on_dtensor(
         mask,
         members,
     )
-    return DTensor.from_local(
-        y, mesh, placements, run_check=False, shape=scores.shape, stride=scores.stride()
-    )
+    shape = y.shape[:more] + scores.shape
+    placements = [Shard(p.dim % scores.dim() + more) if p.is_shard() else p for p in placements]
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(y.contiguous(), mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
 class _Alone(Group):

@@ -60,14 +60,14 @@ class _Gated(torch.autograd.Function):
         grad = grad.to(wide.dtype)
         learns_k = ctx.needs_input_grad[1]
         sums = torch.zeros(x.shape[0], 9 if learns_k else 4, dtype=torch.float64, device=x.device)
-        for rows, columns in blocks(*x.shape):
-            mine, g, here = wide[rows, columns], grad[rows, columns], _of_rows(at, rows)
-            z, w = _slopes(gate, mine, temperature[rows], here)
-            wg = w * torch.where(w > 0, g, 0)
-            terms = [w, wg, z * w, z * wg]
-            if learns_k:
-                terms += _limits(mine, g, temperature[rows], here)
-            sums[rows] += torch.stack([term.sum(-1) for term in terms], -1)
+        for rows, parts in blocks(*x.shape):
+            here, tau = _of_rows(at, rows), temperature[rows]
+            for columns in parts:
+                mine, g = wide[rows, columns], grad[rows, columns]
+                z, w = _slopes(gate, mine, tau, here)
+                wg = w * torch.where(w > 0, g, 0)
+                terms = [w, wg, z * w, z * wg] + (_limits(mine, g, tau, here) if learns_k else [])
+                sums[rows] += torch.stack([term.sum(-1) for term in terms], -1)
         group.total(sums)
         w_sum, wg_sum, zw_sum, zwg_sum = sums[:, :4].split(1, -1)
         mean = wg_sum / w_sum.clamp_min(torch.finfo(wide.dtype).tiny)
@@ -77,23 +77,31 @@ class _Gated(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_x = torch.empty_like(wide)
             mean = mean.to(wide.dtype)
-            for rows, columns in blocks(*x.shape):
-                mine, g = wide[rows, columns], grad[rows, columns]
-                w = _slopes(gate, mine, temperature[rows], _of_rows(at, rows))[1]
-                moved = w * (torch.where(w > 0, g, 0) - mean[rows]) / temperature[rows]
-                grad_x[rows, columns] = moved
+            for rows, parts in blocks(*x.shape):
+                here, tau, centre = _of_rows(at, rows), temperature[rows], mean[rows]
+                for columns in parts:
+                    g = grad[rows, columns]
+                    w = _slopes(gate, wide[rows, columns], tau, here)[1]
+                    grad_x[rows, columns] = w * (torch.where(w > 0, g, 0) - centre) / tau
             grad_x = grad_x.to(x.dtype)
         return grad_x, grad_k, grad_t, None, None, None
 
 
 def _weights(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> Tensor:
     y = torch.empty_like(x)
-    for rows, columns in blocks(*x.shape):
-        mine, here = x[rows, columns], _of_rows(at, rows)
-        a = distances(gate, mine, temperature[rows], here) + here.offset - here.fine
-        finite = torch.where(here.is_open, gate.weights(a), here.rest)
-        found = torch.where(mine == math.inf, here.sure, torch.where(mine == -math.inf, 0, finite))
-        y[rows, columns] = torch.where(here.invalid, math.nan, found)
+    all_open = bool(at.is_open.all())
+    for rows, parts in blocks(*x.shape):
+        here, half = _of_rows(at, rows), temperature[rows] * 0.5
+        for columns in parts:
+            mine = x[rows, columns]
+            # In an open row an infinite score is as far as any can be: its weight is 0 or 1.
+            a = (mine * 0.5).sub_(here.anchor * 0.5).div_(half).clamp_(-gate.far, gate.far)
+            found = gate.weights(a.add_(here.offset).sub_(here.fine))
+            if not all_open:
+                finite = torch.where(here.is_open, found, here.rest)
+                found = torch.where(mine == math.inf, here.sure, torch.where(mine == -math.inf, 0, finite))
+                found = torch.where(here.invalid, math.nan, found)
+            y[rows, columns] = found
     return y
 
 
@@ -118,9 +126,7 @@ def _limits(x: Tensor, g: Tensor, temperature: Tensor, at: Threshold) -> list[Te
     ]
 
 
-def _gradient_in_k(
-    gate: Gate, sums: Tensor, mean: Tensor, w_sum: Tensor, k: Tensor, at: Threshold
-) -> Tensor:
+def _gradient_in_k(gate: Gate, sums: Tensor, mean: Tensor, w_sum: Tensor, k: Tensor, at: Threshold) -> Tensor:
     up, up_g, down, down_g, sure_g = sums[:, 4:].split(1, -1)
     vanishing = w_sum < math.sqrt(torch.finfo(k.dtype).tiny)
     crowded = vanishing & ~at.is_open & (at.rest == 0) & (at.n_sure > 0)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Group", "ProcessGroup"]
+__all__ = ["Group", "ProcessGroup", "joined"]
 
 ProcessGroup = Any  # torch.distributed.ProcessGroup, which is not there in a torch without it
+
+
+def joined(group: ProcessGroup | None) -> Group:
+    """The processes of a group, which may be one of these already."""
+    return group if isinstance(group, Group) else Group(group)
 
 
 class Group:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from khot.parallel._group import Group
-from khot.parallel._order_statistic import order_statistic
+from khot.parallel._order_statistic import census, order_statistic
 from khot.parallel._shards import Shards
 from khot.relaxations import hard_topk
 from khot.relaxations._arguments import compute_dtype
@@ -33,7 +33,9 @@ def hard_shards(shards: Shards, group: Group, most_candidates: int = MOST_CANDID
         return torch.zeros_like(x)
     wide = x.to(compute_dtype(x))
     by_candidates = most <= most_candidates
-    return (_best_of_candidates(wide, k, most, group) if by_candidates else _by_value(wide, k, group)).to(x.dtype)
+    return (_best_of_candidates(wide, k, most, group) if by_candidates else _by_value(wide, k, group)).to(
+        x.dtype
+    )
 
 
 def _best_of_candidates(x: Tensor, k: Tensor, most: int, group: Group) -> Tensor:
@@ -48,20 +50,31 @@ def _best_of_candidates(x: Tensor, k: Tensor, most: int, group: Group) -> Tensor
 
 
 def _by_value(x: Tensor, k: Tensor, group: Group) -> Tensor:
-    missing = x.isnan()  # before everything else, as in one process
-    ordered = torch.where(missing, math.inf, x)
-    allowed = torch.count_nonzero(ordered > -math.inf, dim=-1).unsqueeze(-1)
-    n = group.total(allowed.clone())
+    here = census(x)
+    allowed = here[:, :1].contiguous()
+    everyone = group.total(here.clone())
+    n, n_missing = everyone[:, :1], everyone[:, 2:]
+    # NaN comes before everything else, as in one process.
+    ordered = x if not bool(here[:, 2].any()) else torch.where(x.isnan(), math.inf, x)
     rank = torch.minimum(k, n)
-    value, above, _ = order_statistic(ordered, rank, allowed, n, group)
-    level = (ordered == value) & ~missing & (rank > 0)
-    first = missing & (value == math.inf) & (rank > 0)  # places for NaN, then for those equal to the value
-    here = torch.cat([torch.count_nonzero(each, dim=-1).unsqueeze(-1) for each in (first, level)], -1)
-    everyone = group.each(here)
-    n_first = everyone[..., :1].sum(0)
-    before = everyone[: group.rank].sum(0)
-    places = rank - above
+    value, above, *_ = order_statistic(ordered, rank, allowed, n, group)
     chosen = (ordered > value) & (rank > 0)
-    chosen |= first & (first.cumsum(-1) <= places - before[:, :1])
-    chosen |= level & (level.cumsum(-1) <= places - n_first - before[:, 1:])
+    places = rank - above
+    level = (ordered == value) & (rank > 0)
+    if bool((n_missing > 0).any()):  # where the value is +inf, NaN first, then those equal to it
+        first = level & x.isnan()
+        _take_first(chosen, first, places, group)
+        level &= ~first
+        places = torch.where(value == math.inf, places - n_missing, places)
+    _take_first(chosen, level, places, group)
     return chosen.to(x.dtype)
+
+
+def _take_first(chosen: Tensor, level: Tensor, places: Tensor, group: Group) -> None:
+    """Choose the first entries of a level, so many in each whole row."""
+    rows, columns = level.nonzero().unbind(-1)
+    count = torch.bincount(rows, minlength=len(level))
+    before = group.before(count)
+    mine = torch.arange(len(rows), device=rows.device) - (count.cumsum(0) - count)[rows]
+    taken = mine < (places.squeeze(-1) - before)[rows]
+    chosen[rows[taken], columns[taken]] = True

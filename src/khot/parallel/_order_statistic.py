@@ -1,7 +1,8 @@
 r"""The r-th largest value of rows that several processes hold, by counting: no score leaves its process.
 
 A process with m of the n entries finds its own ⌈r·m/n⌉-th largest. The one that is sought lies between the
-smallest and the largest of these, which are close together if the shards are alike. What is between them is
+smallest and the largest of these, which are close together if the shards are alike; for long rows a bracket is
+guessed by a part of the entries, and the counts tell if it was wrong. What is between them is
 counted in 32 classes of the order of floating-point numbers, the class that has it is divided again, and so on
 until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for float64, at most 13.
 """
@@ -17,17 +18,40 @@ from torch import Tensor
 from khot.parallel._group import Group
 from khot.relaxations import hard_topk
 
-__all__ = ["OrderStatistic", "next_largest", "order_statistic"]
+__all__ = ["OrderStatistic", "census", "next_largest", "order_statistic"]
 
 _CLASSES = 32
+_LONG = 1 << 18  # from here on a bracket is guessed first
+_FEW = 1 << 14
 
 
 class OrderStatistic(NamedTuple):
-    """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it."""
+    """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it.
+
+    ``next_here`` is the largest below it of those that were counted in this process, −inf if there is none: its
+    maximum over the processes, if it is not −inf, is the next value of the row.
+    """
 
     value: Tensor
     above: Tensor
     equal: Tensor
+    next_here: Tensor
+
+
+def census(x: Tensor) -> Tensor:
+    """How many entries are allowed, at +inf, and NaN: int64 (rows, 3)."""
+    rows, n = x.shape
+    counts = torch.zeros(rows, 3, dtype=torch.int64, device=x.device)
+    counts[:, 0] = n
+    if not n:
+        return counts
+    least, most = x.aminmax(dim=-1)
+    if bool(((least > -math.inf) & (most < math.inf)).all()):  # not with a NaN either
+        return counts
+    counts[:, 0] -= torch.count_nonzero(x == -math.inf, dim=-1)
+    counts[:, 1] = torch.count_nonzero(x == math.inf, dim=-1)
+    counts[:, 2] = torch.count_nonzero(x.isnan(), dim=-1)
+    return counts
 
 
 def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> OrderStatistic:
@@ -40,11 +64,26 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
         n: and in all processes.
         group: the processes.
     """
-    low, high = _between(x, rank, n_here, n, group)
-    member = (x >= low) & (x <= high)
-    rows, columns = member.nonzero().unbind(-1)
-    keys = _keys(x[rows, columns])
-    above = torch.count_nonzero(x > high, dim=-1).unsqueeze(-1)
+    if bool((n >= _LONG).any()):
+        found = _counted(x, rank, *_guess(x, rank, n, group), group, n)
+        if found is not None:
+            return found
+    found = _counted(x, rank, *_between(x, rank, n_here, n, group), group, None)
+    assert found is not None
+    return found
+
+
+def _counted(
+    x: Tensor, rank: Tensor, low: Tensor, high: Tensor, group: Group, n: Tensor | None
+) -> OrderStatistic | None:
+    """What is sought, if it is between low and high; None if that was a guess, of n entries, and is wrong."""
+    rows, columns = (x >= low).nonzero().unbind(-1)
+    values = x[rows, columns]
+    beyond = values > high[rows, 0]
+    above = torch.bincount(rows[beyond], minlength=x.shape[0]).unsqueeze(-1)
+    rows, values = rows[~beyond], values[~beyond]
+    keys = _keys(values)
+    candidates = rows, keys
     # A bracket that is empty (no process has any entry) is one number wide.
     bottom = _keys(low)
     top = torch.maximum(_keys(high), bottom)
@@ -57,6 +96,9 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
         if first:
             both = group.total(torch.cat([above, counts], -1))
             above, counts, first = both[:, :1], both[:, 1:], False
+            inside = (above < rank) & (rank <= above + counts.sum(-1, keepdim=True))
+            if n is not None and not bool((inside | (rank > n)).all()):
+                return None
         else:
             counts = group.total(counts)
         from_top = counts.flip(-1).cumsum(-1).flip(-1)
@@ -69,7 +111,7 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
             torch.minimum(top, ((base + chosen + 1) << shift) - 1),
         )
         if not bool((bottom < top).any()):  # the same in all processes
-            return OrderStatistic(_values(bottom, x.dtype), above, equal)
+            return OrderStatistic(_values(bottom, x.dtype), above, equal, _next(*candidates, bottom, x.dtype))
         inside = (keys >= bottom[rows, 0]) & (keys <= top[rows, 0])
         rows, keys = rows[inside], keys[inside]
 
@@ -77,8 +119,35 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
 def next_largest(x: Tensor, found: OrderStatistic, group: Group) -> Tensor:
     """The largest value below the one that was found, (rows, 1); −inf if there is none."""
     none = x.new_full((x.shape[0], 1), -math.inf)
-    here = torch.where(x < found.value, x, -math.inf).amax(-1, keepdim=True) if x.shape[-1] else none
+    here = torch.where(x < found.value, x, none).amax(-1, keepdim=True) if x.shape[-1] else none
     return group.largest(here)
+
+
+def _next(rows: Tensor, keys: Tensor, bottom: Tensor, dtype: torch.dtype) -> Tensor:
+    """The largest of the keys of each row that is below its bottom, as a value."""
+    below = keys < bottom[rows, 0]
+    none = _keys(torch.full_like(bottom, -math.inf, dtype=dtype))
+    best = none.squeeze(-1).scatter_reduce(0, rows[below], keys[below], "amax")
+    return _values(best.unsqueeze(-1), dtype)
+
+
+def _guess(x: Tensor, rank: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Values between which it lies, by every so many-th entry, if the order of the entries means nothing."""
+    lowest = torch.finfo(x.dtype).min
+    low, high = (torch.full_like(rank, value, dtype=x.dtype) for value in (-math.inf, -math.inf))
+    few = x[:, :: max(1, x.shape[-1] // _FEW)]
+    if few.shape[-1]:
+        few = few.sort(-1, descending=True).values
+        n_few = torch.count_nonzero(few > -math.inf, dim=-1).unsqueeze(-1)
+        expected = rank.double() / n.clamp_min(1) * n_few
+        apart = 5 * expected.clamp_min(1).sqrt() + 2
+        first, last = (expected - apart).floor().long(), (expected + apart).ceil().long()
+        high = torch.where(first < 0, math.inf, few.gather(-1, first.clamp(0, few.shape[-1] - 1)))
+        low = torch.where(last < n_few, few.gather(-1, last.clamp(0, few.shape[-1] - 1)), lowest)
+        high, low = (torch.where(n_few > 0, value, -math.inf) for value in (high, low))
+        low = torch.where(n_few > 0, -low, -math.inf)
+    both = group.largest(torch.cat([high, low], -1))
+    return -both[:, 1:], both[:, :1]
 
 
 def _between(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Tensor]:

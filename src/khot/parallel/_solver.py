@@ -12,13 +12,15 @@ one or two sums over all of them are enough.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from khot.kernels import cpu
 from khot.parallel._group import Group
-from khot.parallel._order_statistic import next_largest, order_statistic
+from khot.parallel._order_statistic import census, next_largest, order_statistic
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._root import RowSums, Search, advanced, bracket, started, tie_share
 
@@ -27,6 +29,7 @@ __all__ = ["Threshold", "blocks", "distances", "solve"]
 _BLOCK = 1 << 16  # entries in the cache at a time
 _LONG = 1 << 18  # from here on a row is first solved by a part of its scores
 _FEW = 1 << 14
+_ENOUGH = 64  # of this part, on either side of the threshold
 _COARSE = 1e-3  # the rounding that this part is solved to
 
 
@@ -49,15 +52,22 @@ class Threshold(NamedTuple):
     invalid: Tensor
 
 
-class _Part(NamedTuple):
-    """z of this process's part of a row: those below the anchor in their places, −inf elsewhere; those above
-    as a list with their rows, or, of one row, as a row. A part of a part counts ``scale`` times."""
+class _Rows(NamedTuple):
+    """What all processes know of their rows before the search, each (rows, 1).
 
-    below: Tensor
-    above: Tensor
-    rows: Tensor | None
-    scale_below: float = 1.0
-    scale_above: float = 1.0
+    ``k_left`` is the budget of the finite scores, and ``excess`` how many more than that are above the anchor.
+    """
+
+    gate: Gate
+    anchor: Tensor
+    temperature: Tensor
+    is_open: Tensor
+    ties_below: Tensor
+    k_left: Tensor
+    excess: Tensor
+
+
+LocalSums = Callable[[Tensor, Tensor], Tensor]
 
 
 def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: Group) -> Threshold:
@@ -71,7 +81,7 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
         n: the length of a whole row.
         group: the processes.
     """
-    here = _counts(x)
+    here = census(x)
     allowed, n_sure, n_nan = group.total(here.clone()).unbind(-1)
     allowed, n_sure, invalid = allowed.unsqueeze(-1), n_sure.unsqueeze(-1), n_nan.unsqueeze(-1) > 0
     budget = k.double()
@@ -89,8 +99,11 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
     rank = torch.where(is_open, budget.ceil().long(), 1)
     finite = x if not bool(here[:, 2].any()) else torch.where(x.isnan(), -math.inf, x)
     found = order_statistic(finite, rank, here[:, :1], allowed, group)
-    below = next_largest(finite, found, group)
-    next_best = torch.where(found.above + found.equal >= budget.floor() + 1, found.value, below)
+    tied_on = ~is_open | (found.above + found.equal >= budget.floor() + 1)
+    next_best = torch.where(tied_on, found.value, found.next_here)
+    next_best = group.largest(next_best)
+    if bool((~tied_on & (next_best == -math.inf)).any()):  # none of what was counted is below
+        next_best = torch.where(tied_on, found.value, next_largest(finite, found, group))
     anchor, next_best = (torch.where(is_open, value, 0.0) for value in (found.value, next_best))
 
     k_left = torch.where(is_open, budget - n_sure, 1.0)
@@ -100,15 +113,18 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
     gap = _difference(anchor, next_best, temperature).clamp(0, gate.far).double()
     low, high = bracket(gate, k_left, (allowed - n_sure).double(), gap)
     search = started(gate, low, high, tied)
-    part = _part(gate, x, anchor, temperature, is_open, ties_below)
-    if n >= _LONG:
-        coarse = _searched(gate, search, _thinned(part), k_left, excess, group, _COARSE)
+    rows = _Rows(gate, anchor, temperature, is_open, ties_below, k_left, excess)
+    every = max(1, n // (_FEW * group.size))
+    if n >= _LONG and bool((torch.minimum(k_left, allowed - n_sure - k_left) >= _ENOUGH * every).all()):
+        thinned = _scaled(_local_sums(rows, x[:, ::every].contiguous()), every)
+        coarse = _searched(rows, search, thinned, group, x.dtype, _COARSE)
         search = search._replace(offset=coarse.offset.clamp(search.low, search.high))
-    search = _searched(gate, search, part, k_left, excess, group, torch.finfo(x.dtype).eps)
+    local_sums = _local_sums(rows, x)
+    search = _searched(rows, search, local_sums, group, x.dtype, torch.finfo(x.dtype).eps)
     offset = torch.where(is_open, search.offset, 0).to(x.dtype)
     fine = torch.zeros_like(offset)
     if gate.reach < math.inf:
-        fine = _refinement(gate, part, offset, k_left, group, is_open)
+        fine = _refinement(rows, offset, local_sums, group)
     return settled._replace(anchor=anchor, offset=offset, fine=fine, next_best=next_best)
 
 
@@ -118,31 +134,12 @@ def distances(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> Tens
     return z.clamp(-gate.far, gate.far)
 
 
-def blocks(rows: int, columns: int) -> list[tuple[slice, slice]]:
-    """Parts of a matrix that fit the cache."""
+def blocks(rows: int, columns: int) -> list[tuple[slice, list[slice]]]:
+    """Parts of a matrix that fit the cache: groups of rows, and the columns that each is gone through by."""
     width = max(1, min(columns, _BLOCK))
     height = max(1, _BLOCK // width)
-    return [
-        (slice(i, min(i + height, rows)), slice(j, min(j + width, columns)))
-        for i in range(0, rows, height)
-        for j in range(0, columns, width)
-    ]
-
-
-def _counts(x: Tensor) -> Tensor:
-    """How many entries are allowed, at +inf, and NaN: int64 (rows, 3)."""
-    rows, n = x.shape
-    counts = torch.zeros(rows, 3, dtype=torch.int64, device=x.device)
-    counts[:, 0] = n
-    if not n:
-        return counts
-    least, most = x.aminmax(dim=-1)
-    if bool(((least > -math.inf) & (most < math.inf)).all()):  # not with a NaN either
-        return counts
-    counts[:, 0] -= torch.count_nonzero(x == -math.inf, dim=-1)
-    counts[:, 1] = torch.count_nonzero(x == math.inf, dim=-1)
-    counts[:, 2] = torch.count_nonzero(x.isnan(), dim=-1)
-    return counts
+    parts = [slice(j, min(j + width, columns)) for j in range(0, columns, width)]
+    return [(slice(i, min(i + height, rows)), parts) for i in range(0, rows, height)]
 
 
 def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
@@ -150,99 +147,81 @@ def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
     return (a / 2 - b / 2) / (temperature / 2)
 
 
-def _part(
-    gate: Gate, x: Tensor, anchor: Tensor, temperature: Tensor, is_open: Tensor, ties_below: Tensor
-) -> _Part:
-    below = torch.empty_like(x)
-    lists: list[tuple[Tensor, Tensor]] = []
-    for rows, columns in blocks(*x.shape):
-        mine = x[rows, columns]
-        z = _difference(mine, anchor[rows], temperature[rows]).clamp(-gate.far, gate.far)
-        active = is_open[rows] & mine.isfinite()
-        above = active & torch.where(ties_below[rows], z > 0, z >= 0)
-        at = above.nonzero()
-        lists.append((at[:, 0] + rows.start, z[above]))
-        below[rows, columns] = torch.where(active & ~above, z, -math.inf)
-    if x.shape[0] == 1:
-        found = torch.cat([z for _, z in lists]) if lists else x.new_empty(0)
-        return _Part(below, found.unsqueeze(0), None)
-    owners = torch.cat([each for each, _ in lists]) if lists else torch.empty(0, dtype=torch.long)
-    return _Part(below, torch.cat([z for _, z in lists]) if lists else x.new_empty(0), owners.to(x.device))
+def _local_sums(rows: _Rows, x: Tensor) -> LocalSums:
+    """The sums of the terms over this process's part, below the anchor and above it, for any offset."""
+    gate = rows.gate
+    if gate.kernel in ("logistic", "laplace", "sparse") and gate.norm == 2 and cpu.usable(x):
+        kernel = gate.kernel
+
+        def by_kernel(offset: Tensor, fine: Tensor) -> Tensor:
+            return cpu.gate_sums(kernel, x, rows.anchor, rows.temperature, offset, fine, rows.ties_below)
+
+        return by_kernel
+
+    def portable(offset: Tensor, fine: Tensor) -> Tensor:
+        total = torch.zeros(x.shape[0], 8, dtype=torch.float64, device=x.device)
+        for here, parts in blocks(*x.shape):
+            anchor, temperature, ties_below = rows.anchor[here], rows.temperature[here], rows.ties_below[here]
+            for columns in parts:
+                mine = x[here, columns]
+                z = _difference(mine, anchor, temperature).clamp(-gate.far, gate.far)
+                above = torch.where(ties_below, z > 0, z >= 0)
+                active = mine.isfinite()
+                terms = _terms(gate, z + offset[here] - fine[here], above)
+                sides = [
+                    torch.where(side, term, 0) for side in (active & ~above, active & above) for term in terms
+                ]
+                total[here] += torch.stack([term.sum(-1) for term in sides], -1)
+        return total
+
+    return portable
 
 
-def _thinned(part: _Part) -> _Part:
-    every = max(1, part.below.shape[-1] // _FEW)
-    below = part.below[:, ::every].contiguous()
-    if part.rows is not None:
-        return _Part(below, part.above, part.rows, every)
-    of_above = max(1, part.above.shape[-1] // _FEW)
-    return _Part(below, part.above[:, ::of_above].contiguous(), None, every, of_above)
+def _scaled(local_sums: LocalSums, factor: float) -> LocalSums:
+    return lambda offset, fine: local_sums(offset, fine) * factor
 
 
-def _searched(
-    gate: Gate, search: Search, part: _Part, k: Tensor, excess: Tensor, group: Group, eps: float
-) -> Search:
-    steps = gate.steps[part.below.dtype == torch.float64]
-    for _ in range(steps):
-        sums = _sums(gate, part, search.offset, k, excess, group)
-        search, done = advanced(gate, search, sums, k, eps)
-        if bool(done.all()):  # of the same sums: the same in all processes
-            break
-    return search
-
-
-def _sums(
-    gate: Gate, part: _Part, offset: Tensor, k: Tensor, excess: Tensor, group: Group, fine: Tensor | None = None
-) -> RowSums:
-    """P and Q at an offset, and what else a step needs: one message."""
-    at = offset.to(part.below.dtype)
-    fine = torch.zeros_like(at) if fine is None else fine
-    below = _total(gate, part.below, at, fine, above=False) * part.scale_below
-    if part.rows is None:
-        above = _total(gate, part.above, at, fine, above=True)
-    else:
-        a = part.above + at[part.rows, 0] - fine[part.rows, 0]
-        terms = torch.stack(_terms(gate, a, above=True), -1).double()
-        above = torch.zeros_like(below).index_add_(0, part.rows, terms)
-    below, above = group.total(torch.cat([below, above * part.scale_above], -1)).chunk(2, -1)
-    p, q = below[:, :1] + excess.clamp_min(0), above[:, :1] + (-excess).clamp_min(0)
-    if gate.reach < math.inf:
-        inside, slope, full = (below + above)[:, 1:].split(1, -1)
-        return RowSums(p, q, (inside, slope, k - full), None)
-    return RowSums(p, q, (below[:, 1:2], above[:, 1:2]), (below[:, 2:3], above[:, 2:3]))
-
-
-def _terms(gate: Gate, a: Tensor, *, above: bool) -> list[Tensor]:
+def _terms(gate: Gate, a: Tensor, above: Tensor) -> list[Tensor]:
     """What is summed: the distance to the end and its derivatives; or the distance, and what of 0 < F < 1 a
     gate's own step needs, with the number of those at 1."""
-    distance, first, second = gate.distance(a, torch.tensor(above, device=a.device))
+    distance, first, second = gate.distance(a, above)
     if gate.reach == math.inf:
-        return [distance, first, torch.zeros_like(a) if second is None else second]
+        nothing = torch.zeros_like(a)
+        return [distance, first, nothing if second is None else second, nothing]
     y = gate.weights(a)
     slope = gate.slope(gate.state(a))
     return [distance, torch.where(slope > 0, y, 0), slope, (y >= 1).to(a.dtype)]
 
 
-def _total(gate: Gate, z: Tensor, offset: Tensor, fine: Tensor, *, above: bool) -> Tensor:
-    """Sums of the terms over rows (rows, m), float64."""
-    count = 3 if gate.reach == math.inf else 4
-    total = torch.zeros(z.shape[0], count, dtype=torch.float64, device=z.device)
-    for rows, columns in blocks(*z.shape):
-        a = z[rows, columns] + offset[rows]
-        if gate.reach < math.inf:
-            a = a - fine[rows]
-        terms = _terms(gate, a, above=above)
-        total[rows] += torch.stack([term.sum(-1) for term in terms], -1)
-    return total
+def _searched(
+    rows: _Rows, search: Search, local_sums: LocalSums, group: Group, dtype: torch.dtype, eps: float
+) -> Search:
+    for _ in range(rows.gate.steps[dtype == torch.float64]):
+        offset = torch.where(rows.is_open, search.offset, 0).to(dtype)
+        sums = _row_sums(rows, group.total(local_sums(offset, torch.zeros_like(offset))))
+        search, done = advanced(rows.gate, search, sums, rows.k_left, eps)
+        if bool((done | ~rows.is_open).all()):  # by the same sums: the same in all processes
+            break
+    return search
 
 
-def _refinement(gate: Gate, part: _Part, offset: Tensor, k: Tensor, group: Group, is_open: Tensor) -> Tensor:
+def _row_sums(rows: _Rows, sums: Tensor) -> RowSums:
+    """P and Q, and what else a step needs, from the sums over all processes."""
+    below, above = sums.chunk(2, -1)
+    p, q = below[:, :1] + rows.excess.clamp_min(0), above[:, :1] + (-rows.excess).clamp_min(0)
+    if rows.gate.reach < math.inf:
+        inside, slope, full = (below + above)[:, 1:].split(1, -1)
+        return RowSums(p, q, (inside, slope, rows.k_left - full), None)
+    return RowSums(p, q, (below[:, 1:2], above[:, 1:2]), (below[:, 2:3], above[:, 2:3]))
+
+
+def _refinement(rows: _Rows, offset: Tensor, local_sums: LocalSums, group: Group) -> Tensor:
     """What is to be taken from z + e: digits that the offset could not hold, if weights reach 0 and 1."""
     resolution = 8 * torch.finfo(offset.dtype).eps * offset.abs()
     fine = torch.zeros_like(offset)
     for _ in range(2):
-        sums = _sums(gate, part, offset, k, torch.zeros_like(k), group, fine)
-        inside, slope, left = sums.first
+        inside, slope, left = _row_sums(rows, group.total(local_sums(offset, fine))).first
         step = ((inside - left) / slope).to(offset.dtype)
-        fine = torch.where(is_open & (step.abs() <= resolution), fine + step, fine)  # NaN: nothing in (0, 1)
+        accepted = rows.is_open & (step.abs() <= resolution)
+        fine = torch.where(accepted, fine + step, fine)  # NaN: nothing is between 0 and 1
     return fine

@@ -57,5 +57,13 @@ def topk(
             f"it has {', '.join(sorted(known)) or 'none'}"
         )
     return _METHODS[method](
-        scores, k, temperature=temperature, dim=dim, mask=mask, largest=largest, hard=hard, group=group, **options
+        scores,
+        k,
+        temperature=temperature,
+        dim=dim,
+        mask=mask,
+        largest=largest,
+        hard=hard,
+        group=group,
+        **options,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from khot.parallel._dtensors import is_dtensor, on_dtensor
-from khot.parallel._group import Group, ProcessGroup
+from khot.parallel._group import Group, ProcessGroup, joined
 from khot.parallel._hard import hard_shards
 from khot.parallel._shards import as_shards
 from khot.relaxations import hard as one_process
@@ -61,4 +61,4 @@ def hard_topk(
 
     if is_dtensor(scores):
         return on_dtensor("hard_topk", scores, k, 1.0, dim, mask, group, on_shards)
-    return on_shards(scores, k, 1.0, mask, Group(group))
+    return on_shards(scores, k, 1.0, mask, joined(group))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
-from khot.parallel._group import Group, ProcessGroup
+from khot.parallel._group import Group, ProcessGroup, joined
 from khot.parallel._shards import as_shards
 from khot.parallel._hard import hard_shards
 from khot.relaxations._arguments import Number
@@ -147,12 +147,16 @@ def _gated(
     if is_dtensor(scores):
 
         def on_shards(
-            scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, mask: Tensor | None, members: Group
+            scores: Tensor,
+            k: Number | Tensor,
+            temperature: Number | Tensor,
+            mask: Tensor | None,
+            members: Group,
         ) -> Tensor:
             return _on_group(name, gate, scores, k, temperature, dim, mask, largest, hard, members, norm)
 
         return on_dtensor(name, scores, k, temperature, dim, mask, group, on_shards)
-    return _on_group(name, gate, scores, k, temperature, dim, mask, largest, hard, Group(group), norm)
+    return _on_group(name, gate, scores, k, temperature, dim, mask, largest, hard, joined(group), norm)
 
 
 def _on_group(

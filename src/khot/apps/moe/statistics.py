@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from khot.apps.moe.correction import CountsExperts, computes_again
 from khot.apps.moe.layer import MoE
 from khot.apps.moe.replay import routers_of
 from khot.apps.moe.router import Routed
+from khot.parallel._group import Group, ProcessGroup
 
 __all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
 
@@ -49,6 +50,8 @@ class RoutingStatistics:
     Args:
         num_experts: how many there are.
         name: of the router, for captions.
+        kind: ``"local"``, or ``"global"`` for the tokens of all processes, which must then record together.
+        group: the processes, for ``"global"``; by default all.
 
     Example:
         >>> statistics = RoutingStatistics(4)
@@ -64,12 +67,21 @@ class RoutingStatistics:
         | 1 | 2 | 0.750 | 0.500 | 1 | 0.000 | 0.750 |
     """
 
-    def __init__(self, num_experts: int, name: str = "router") -> None:
+    def __init__(
+        self,
+        num_experts: int,
+        name: str = "router",
+        kind: Literal["local", "global"] = "local",
+        group: ProcessGroup | None = None,
+    ) -> None:
         if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(
                 f"RoutingStatistics: num_experts must be a positive integer, got {num_experts!r}"
             )
+        if kind not in ("local", "global"):
+            raise ValueError(f"RoutingStatistics: kind must be 'local' or 'global', got {kind!r}")
         self.num_experts, self.name = num_experts, name
+        self._processes = Group(group) if kind == "global" else None
         self.steps: list[RoutingStep] = []
         self._before: Tensor | None = None
 
@@ -97,23 +109,28 @@ class RoutingStatistics:
         real = torch.ones(tokens, dtype=torch.bool) if real is None else real.cpu()
         chosen = indices[real]
         stays = torch.ones_like(chosen, dtype=torch.bool) if kept is None else kept.detach().cpu()[real]
-        counts = torch.bincount(chosen[stays], minlength=self.num_experts).double()
-        usage = counts / counts.sum().clamp_min(1)
-        entropy = -(usage * usage.clamp_min(1e-300).log()).sum().item()
         k_hot = torch.zeros(tokens, self.num_experts, dtype=torch.bool).scatter_(1, indices, True)
         k_hot &= real.unsqueeze(-1)
-        overlap = None
-        if self._before is not None and self._before.shape == k_hot.shape and len(chosen):
-            overlap = (self._before & k_hot).sum().item() / (len(chosen) * k)
-        self._before = k_hot
-        places = chosen.numel()
+        before, self._before = self._before, k_hot
+        known = before is not None and before.shape == k_hot.shape and len(chosen) > 0
+        again = (before & k_hot).sum().item() if before is not None and known else 0
+        found = torch.bincount(chosen[stays], minlength=self.num_experts).tolist()
+        numbers = torch.tensor(
+            [*found, len(chosen), int(stays.sum()), chosen.numel(), again, chosen.numel() * known],
+            dtype=torch.float64,
+        )
+        if self._processes is not None:
+            numbers = self._processes.total(numbers)
+        counts, (real_tokens, kept_places, places, again, compared) = numbers[:-5], numbers[-5:].tolist()
+        usage = counts / counts.sum().clamp_min(1)
+        entropy = -(usage * usage.clamp_min(1e-300).log()).sum().item()
         step = RoutingStep(
-            tokens=len(chosen),
+            tokens=int(real_tokens),
             usage=tuple(float(share) for share in usage),
             entropy=entropy / math.log(self.num_experts) if self.num_experts > 1 else 1.0,
             idle=int((usage < 0.1 / self.num_experts).sum()),
-            dropped=1 - stays.sum().item() / places if places else 0.0,
-            overlap=overlap,
+            dropped=1 - kept_places / places if places else 0.0,
+            overlap=again / compared if compared else None,
         )
         self.steps.append(step)
         return step
@@ -165,12 +182,19 @@ class RoutingStatistics:
 
 
 @contextmanager
-def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
+def watch_routing(
+    model: nn.Module, kind: Literal["local", "global"] = "local", group: ProcessGroup | None = None
+) -> Generator[dict[str, RoutingStatistics]]:
     """Record every call of every router in a model, in the order of its modules, while the context lasts.
 
     Routers are :class:`TopKRouter` and those of :func:`replace_router`. Padding is left out where the router
     is told of it, by its caller or by :func:`mask_padding`; what a :class:`MoE` drops is recorded as dropped.
     What a backward pass computes again is not recorded again.
+
+    Args:
+        model: with routers.
+        kind: ``"local"``, or ``"global"`` for the tokens of all processes.
+        group: the processes, for ``"global"``; by default all.
 
     Example:
         >>> from khot.apps.moe import Experts, MoE, TopKRouter
@@ -184,7 +208,7 @@ def watch_routing(model: nn.Module) -> Generator[dict[str, RoutingStatistics]]:
     handles: list[Any] = []
     layers = {id(module.router): module for module in model.modules() if isinstance(module, MoE)}
     for name, router in routers_of(model, "watch_routing").items():
-        statistics = RoutingStatistics(len(router.expert_counts), name or type(router).__name__)
+        statistics = RoutingStatistics(len(router.expert_counts), name or type(router).__name__, kind, group)
         found[name] = statistics
         handles.append(
             router.register_forward_hook(_recorder(statistics, layers.get(id(router))), with_kwargs=True)

@@ -12,6 +12,7 @@ from khot.apps.sae._decoder_norms import row_norms
 from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._selecting import Selected, Weights, select_latents
 from khot.apps.sae._unexplained import fraction_of
+from khot.parallel._group import Group
 
 __all__ = ["Computes", "padded", "placed"]
 
@@ -27,6 +28,9 @@ class Computes(Anneals):
     b_dec: nn.Parameter
     W_skip: nn.Parameter | None
     threshold: Tensor | None
+
+    global_batch: bool = False
+    """Whether ``batch_topk`` in training takes the k·B largest of the batches of all processes together."""
 
     def reconstruct(
         self, x: Tensor, y: Tensor, dead: Tensor | None, variance: Tensor | None
@@ -88,7 +92,9 @@ class Computes(Anneals):
                 )
             weights = weights._replace(threshold=self.threshold)
         ragged = options.activation in ("batch_topk", "jumprelu")
-        return select_latents(x, weights, options, soft=soft, k=k * times, ragged=ragged)
+        return select_latents(
+            x, weights, options, soft=soft, k=k * times, ragged=ragged, everywhere=self.global_batch
+        )
 
     def weights(self) -> Weights:
         """What selection reads."""
@@ -105,9 +111,12 @@ class Computes(Anneals):
     @torch.no_grad()
     def _follow_threshold(self, found: Selected) -> None:
         assert self.threshold is not None
-        if not len(found.scores):
+        if not len(found.scores) and not self.global_batch:
             return
-        smallest = torch.where(found.scores > 0, found.scores, torch.inf).amin()
+        positive = torch.where(found.scores > 0, found.scores, torch.inf)
+        smallest = positive.amin() if len(positive) else positive.new_full((), torch.inf)
+        if self.global_batch:
+            smallest = -Group().largest(-smallest.detach())
         smallest = torch.where(smallest.isfinite(), smallest, self.threshold.clamp_min(0)).to(
             self.threshold.dtype
         )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from khot.apps.sae._entry_gradients import Layout, entry_values, layout_of
 from khot.apps.sae._options import Options
+from khot.parallel import batch_topk
 from khot.relaxations import sigmoid_topk, topk_entries
 
 __all__ = ["Selected", "Weights", "pre_activations", "select_latents"]
@@ -41,7 +42,14 @@ class Selected(NamedTuple):
 
 
 def select_latents(
-    x: Tensor, weights: Weights, options: Options, *, soft: float | None, k: float, ragged: bool
+    x: Tensor,
+    weights: Weights,
+    options: Options,
+    *,
+    soft: float | None,
+    k: float,
+    ragged: bool,
+    everywhere: bool = False,
 ) -> Selected:
     """The active latents of inputs (B, d).
 
@@ -52,11 +60,15 @@ def select_latents(
         soft: the temperature of sigmoid top-k among the candidates; None for the k largest.
         k: how many a row has in the mean; an integer where the selection is hard.
         ragged: rows may have different numbers: by the thresholds, or without them the largest of the batch.
+        everywhere: the batch is that of all processes together.
     """
     scores = pre_activations(x, weights)
     count, latents = scores.shape
     if ragged:
-        if weights.threshold is None:
+        if weights.threshold is None and everywhere:
+            places = batch_topk(scores, round(k)).view(-1).nonzero().squeeze(-1)
+            found = scores.view(-1)[places]
+        elif weights.threshold is None:
             many = min(round(k) * count, scores.numel())
             places, _, found = topk_entries(scores.view(-1), many, hard=True, order="position")
         else:

@@ -21,7 +21,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Level", "PivotalTree", "draw_all", "draw_paths", "duels", "pivotal_tree", "uniforms"]
+__all__ = [
+    "Level",
+    "PivotalTree",
+    "draw_all",
+    "draw_paths",
+    "duels",
+    "lowered",
+    "pivotal_tree",
+    "raised",
+    "uniforms",
+]
 
 
 class Level(NamedTuple):
@@ -52,20 +62,27 @@ def pivotal_tree(inclusion: Tensor) -> PivotalTree:
     floor = [torch.nn.functional.pad(certain.int(), (0, leaves - n))]
     levels: list[Level] = []
     while rho[-1].shape[-1] > 1:
-        a, b = _children(rho[-1])
-        s = a + b
-        over = s >= 1
-        # Where s = 0 or s = 2 there is nothing to share, and any denominator will do.
-        chance = torch.where(over, 1 - b, a) / torch.where(over, 2 - s, torch.where(s > 0, s, 1.0))
-        levels.append(Level(over, chance))
-        rho.append(s - over.to(s.dtype))
-        left, right = _children(floor[-1])
-        floor.append(left + right + over.int())
+        above = raised(rho[-1], floor[-1])
+        rho.append(above[0])
+        floor.append(above[1])
+        levels.append(above[2])
     return PivotalTree(rho, floor, levels)
 
 
-def _children(nodes: Tensor) -> tuple[Tensor, Tensor]:
-    return nodes[..., 0::2], nodes[..., 1::2]
+def raised(rho: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Level]:
+    """Fractions and floors of the parents of nodes (…, 2m), and what is decided there."""
+    a, b = rho[..., 0::2], rho[..., 1::2]
+    s = a + b
+    over = s >= 1
+    # Where s = 0 or s = 2 there is nothing to share, and any denominator will do.
+    chance = torch.where(over, 1 - b, a) / torch.where(over, 2 - s, torch.where(s > 0, s, 1.0))
+    return s - over.to(s.dtype), floor[..., 0::2] + floor[..., 1::2] + over.int(), Level(over, chance)
+
+
+def lowered(z: Tensor, level: Level, left: Tensor) -> Tensor:
+    """z of the children (…, 2m) from that of the nodes, given which of the left children win."""
+    one, both = z ^ level.over, z & level.over
+    return torch.stack([both | (one & left), both | (one & ~left)], -1).flatten(-2)
 
 
 def draw_all(tree: PivotalTree, k: int, shape: torch.Size, decide: Callable[[Level], Tensor]) -> Tensor:
@@ -79,9 +96,7 @@ def draw_all(tree: PivotalTree, k: int, shape: torch.Size, decide: Callable[[Lev
     """
     z = (k - tree.floor[-1] > 0).expand(*shape, 1)
     for level in reversed(tree.levels):
-        left = decide(level)
-        one, both = z ^ level.over, z & level.over
-        z = torch.stack([both | (one & left), both | (one & ~left)], -1).flatten(-2)
+        z = lowered(z, level, decide(level))
     return z | (tree.floor[0] > 0)
 
 

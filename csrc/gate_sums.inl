@@ -1,0 +1,79 @@
+// Body of gate_sums.cpp, compiled for each instruction set and type: see dispatch.h.
+
+#include "vector.inl"
+
+// What is summed of the entries on one side of the anchor.
+struct SideTerms {
+    vec term[TERMS];
+};
+
+KHOT_INLINE vec only(ivec where, vec v) { return (vec)(where & (ivec)v); }
+
+KHOT_INLINE void terms_of(GateKind gate, vec a, ivec above, vec* term) {
+    if (gate == GateKind::sparse) {
+        const vec zero{}, one = all(1), low = a > 0 ? a : zero, y = low < 1 ? low : one;
+        const ivec inside = (a > 0) & (a < 1);
+        term[0] = above ? one - y : y;
+        term[1] = only(inside, y);
+        term[2] = only(inside, one);
+        term[3] = only(y >= 1, one);
+        return;
+    }
+    const vec s = above ? -a : a;
+    const ivec beyond = s > 0;
+    const vec e = exponential(beyond ? -s : s);
+    if (gate == GateKind::laplace) {
+        const vec half = e * real(0.5);
+        term[0] = beyond ? 1 - half : half;
+        term[1] = half;
+        term[2] = beyond ? -half : half;
+    } else {
+        const vec inverse = 1 / (1 + e), p = beyond ? inverse : e * inverse;
+        const vec slope = (e * inverse) * inverse;
+        term[0] = p;
+        term[1] = slope;
+        term[2] = slope * (1 - 2 * p);
+    }
+    term[3] = vec{};
+}
+
+KHOT_INLINE void add(GateKind gate, const SumsRow<real>& row, vec x, SideTerms& below, SideTerms& above) {
+    const vec far = all(real(FAR)), z0 = (x * real(0.5) - row.half_anchor) * row.twice_rate;
+    const vec z1 = z0 > far ? far : z0, z = z1 < -far ? -far : z1;
+    const ivec active = x - x == 0;  // not the infinite ones
+    const ivec up = row.ties_below ? z > 0 : z >= 0;
+    vec term[TERMS];
+    terms_of(gate, z + row.offset - row.fine, up, term);
+    for (int t = 0; t < TERMS; ++t) {
+        below.term[t] += only(active & ~up, term[t]);
+        above.term[t] += only(active & up, term[t]);
+    }
+}
+
+KHOT_INLINE void sums(GateKind gate, const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+    for (int64_t begin = 0; begin < n; begin += SUMMED) {
+        const int64_t end = n - begin < SUMMED ? n : begin + SUMMED;
+        SideTerms below = {}, above = {};
+        int64_t i = begin;
+        for (; i + LANES <= end; i += LANES) add(gate, row, load(x + i), below, above);
+        if (i < end) add(gate, row, load_tail(x + i, end - i, real(__builtin_inf())), below, above);
+        for (int t = 0; t < TERMS; ++t) {
+            out[t] += double(sum_of_lanes(below.term[t]));
+            out[TERMS + t] += double(sum_of_lanes(above.term[t]));
+        }
+    }
+}
+
+static void logistic(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+    sums(GateKind::logistic, row, x, n, out);
+}
+
+static void laplace(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+    sums(GateKind::laplace, row, x, n, out);
+}
+
+static void sparse(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+    sums(GateKind::sparse, row, x, n, out);
+}
+
+static const SumsTable<real> sums_table = {logistic, laplace, sparse};

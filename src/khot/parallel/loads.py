@@ -1,0 +1,80 @@
+"""How often each expert was chosen, over the tokens of all processes: what balance losses and biases need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from khot.parallel._agreement import agreed_sizes
+from khot.parallel._group import ProcessGroup, joined
+
+__all__ = ["ExpertLoads", "expert_loads"]
+
+
+class ExpertLoads(NamedTuple):
+    """The loads of experts over all processes.
+
+    Args:
+        counts: how many places each expert has, int64 (experts,).
+        tokens: how many real tokens there are.
+        entropy: of the shares of the experts, divided by log E: 1 for even use, 0 for one expert alone.
+    """
+
+    counts: Tensor
+    tokens: int
+    entropy: float
+
+
+def expert_loads(
+    indices: Tensor, num_experts: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
+) -> ExpertLoads:
+    r"""Count the chosen experts of all processes: one message of E + 1 numbers.
+
+    .. math:: f_e = \sum_{\text{processes}} \sum_t [e \in \text{indices}_t]
+
+    :func:`khot.apps.moe.load_balance_loss` with ``kind="global"`` and
+    ``khot.apps.moe.RoutingStatistics(kind="global")`` sum in the same way.
+
+    Args:
+        indices: the experts (T, k) that this process's tokens chose; T may differ.
+        num_experts: E, the same in all processes.
+        mask: boolean (T,), True for a real token.
+        group: the processes; by default all, or this one alone if there is no process group.
+
+    Example:
+        >>> loads = expert_loads(torch.tensor([[0, 1], [0, 2]]), 4)
+        >>> loads.counts, loads.tokens, round(loads.entropy, 3)
+        (tensor([2, 1, 1, 0]), 2, 0.75)
+    """
+    name, members = "expert_loads", joined(group)
+
+    def describe() -> tuple[int, dict[str, object]]:
+        if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"{name}: num_experts must be a positive integer, got {num_experts!r}")
+        if indices.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"{name}: indices must be integers of the shape (tokens, k), "
+                f"got {indices.dtype} of {tuple(indices.shape)}"
+            )
+        if indices.numel() and not (0 <= int(indices.min()) and int(indices.max()) < num_experts):
+            raise ValueError(
+                f"{name}: indices must be in 0 … {num_experts - 1}, got {int(indices.min())} … {int(indices.max())}"
+            )
+        if mask is not None and (mask.dtype != torch.bool or mask.shape != indices.shape[:1]):
+            raise ValueError(
+                f"{name}: mask must be boolean of shape ({len(indices)},), got {mask.dtype} of {tuple(mask.shape)}"
+            )
+        return len(indices), {"num_experts": num_experts, "k": indices.shape[1]}
+
+    device = indices.device if isinstance(indices, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
+    agreed_sizes(name, members, device, describe)
+    real = indices if mask is None else indices[mask]
+    counts = torch.bincount(real.reshape(-1), minlength=num_experts)
+    both = members.total(torch.cat([counts, torch.tensor([len(real)], device=device)]))
+    counts, tokens = both[:-1], int(both[-1])
+    shares = counts.double() / counts.sum().clamp_min(1)
+    entropy = float(-torch.special.xlogy(shares, shares).sum())
+    most = torch.tensor(float(num_experts)).log().item()
+    return ExpertLoads(counts, tokens, entropy / most if num_experts > 1 else 1.0)
