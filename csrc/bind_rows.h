@@ -12,11 +12,12 @@ namespace {
 
 template <typename real>
 PyObject* small_rows(const char* name, PyObject* const* values, Py_ssize_t count) {
-    Arguments arguments(name, values, count, 12);
-    const khot::SmallKind kind = static_cast<khot::SmallKind>(arguments.integer("kind", 0, 4));
+    Arguments arguments(name, values, count, 13);
+    const khot::SmallKind kind = static_cast<khot::SmallKind>(arguments.integer("kind", 0, 7));
     const real* x = arguments.address<const real>();
     const real* grad = arguments.address<const real>();
     const double tau = arguments.number();
+    const double window = arguments.number();
     const khot::NetworkLayer* layers = arguments.address<const khot::NetworkLayer>();
     const int64_t depth = arguments.integer("depth", 0, INT32_MAX);
     const bool cauchy = arguments.integer("cauchy", 0, 1) != 0;
@@ -33,7 +34,7 @@ PyObject* small_rows(const char* name, PyObject* const* values, Py_ssize_t count
     if (!arguments.ok()) return nullptr;
     int found;
     Py_BEGIN_ALLOW_THREADS
-    found = khot::small_rows(kind, x, grad, tau, layers, depth, cauchy, out, rows, n, k, threads);
+    found = khot::small_rows(kind, x, grad, tau, window, layers, depth, cauchy, out, rows, n, k, threads);
     Py_END_ALLOW_THREADS
     if (found < 0) return PyErr_NoMemory();
     return PyBool_FromLong(found);

@@ -1,12 +1,15 @@
 // Operators with a row for every rank, and their gradients, where rows are short: softsort, neuralsort, iterative and
-// successive softmax, and soft sorting networks.
+// successive softmax, soft sorting networks, windows around soft ranks, and successive halving.
 //
 // A small call costs what its operations cost to start; here it is one. Everything is in double and computed again for the
 // gradient, in which dl = p (g − ⟨p, g⟩) for the logits l of a row with softmax p. What they mean is said in
-// khot/relaxations/rows, one file each.
+// khot/relaxations/rows and ranks, one file each.
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "kernels.h"
 #include "threads.h"
@@ -14,8 +17,31 @@
 namespace khot {
 namespace {
 
+template <typename real>
+struct SmallTable {
+    real (*exponentials)(const real* l, int64_t n, real most, real* p);
+    void (*logarithms)(real* v, int64_t n);
+    void (*distance_sums)(const real* x, int64_t n, real* sums);
+    void (*signed_sums)(const real* x, const real* v, int64_t n, real* out);
+    void (*share_sums)(const real* e, const real* v, int64_t n, real* out);
+    real (*window_gates)(const real* each, int64_t n, real step, real* p);
+};
+
+}  // namespace
+}  // namespace khot
+
+#define KHOT_KERNEL_BODY "small_rows.inl"
+#include "dispatch.h"
+
+namespace khot {
+namespace {
+
+const SmallTable<double>& loops() { return KHOT_PICK(f64::small_table); }
+
 constexpr double HUGE_SCORE = 1e10;  // as in khot/relaxations/_small_rows.py
 constexpr double PI = 3.14159265358979323846;
+constexpr double IN_RANGE = 600;  // exponentials of it, and of differences, stay in the range of double
+constexpr int64_t ROUNDS = 32;    // of a tournament of at most 2^31
 
 double sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
 
@@ -23,7 +49,7 @@ double sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : 0; }
 struct Row {
     const double* x;
     int64_t n, k;
-    double tau;
+    double tau, window;
     const NetworkLayer* layers;
     int64_t depth;
     bool cauchy;
@@ -47,10 +73,10 @@ void best_first(const Row& row) {
 
 // p ← softmax of logits l.
 void softmax(const double* l, int64_t n, double* p) {
-    double most = l[0], sum = 0;
+    double most = l[0];
     for (int64_t j = 1; j < n; ++j) most = l[j] > most ? l[j] : most;
-    for (int64_t j = 0; j < n; ++j) sum += p[j] = std::exp(l[j] - most);
-    for (int64_t j = 0; j < n; ++j) p[j] /= sum;
+    const double share = 1 / loops().exponentials(l, n, most, p);
+    for (int64_t j = 0; j < n; ++j) p[j] *= share;
 }
 
 // dl from p and g.
@@ -92,10 +118,8 @@ void distances(const Row& row, bool squared, const double* g, double* out) {
 // Logits ((n + 1 − 2r) x_j − A_j)/τ, A_j = Σ_l |x_j − x_l|.
 void neuralsort(const Row& row, const double* g, double* out) {
     double *l = row.a, *p = row.b, *dl = row.c, *sums = row.d, *of_sums = row.e;
-    for (int64_t j = 0; j < row.n; ++j) {
-        sums[j] = of_sums[j] = out[j] = 0;
-        for (int64_t i = 0; i < row.n; ++i) sums[j] += std::fabs(row.x[j] - row.x[i]);
-    }
+    loops().distance_sums(row.x, row.n, sums);
+    for (int64_t j = 0; j < row.n; ++j) of_sums[j] = out[j] = 0;
     for (int64_t r = 1; r <= row.k; ++r) {
         const double slope = double(row.n + 1 - 2 * r);
         // Relative to one of the scores: beside large ones the sums keep their digits.
@@ -111,9 +135,7 @@ void neuralsort(const Row& row, const double* g, double* out) {
             of_sums[j] -= dl[j] / row.tau;
         }
     }
-    for (int64_t j = 0; g != nullptr && j < row.n; ++j) {
-        for (int64_t i = 0; i < row.n; ++i) out[j] += (of_sums[j] + of_sums[i]) * sign(row.x[j] - row.x[i]);
-    }
+    if (g != nullptr) loops().signed_sums(row.x, of_sums, row.n, out);
 }
 
 int64_t largest_of(const double* alpha, int64_t n) {
@@ -122,44 +144,54 @@ int64_t largest_of(const double* alpha, int64_t n) {
     return top;
 }
 
-// The logsumexp of all but one.
-double of_others(const double* alpha, int64_t n, int64_t without) {
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < n; ++j) most = j != without && alpha[j] > most ? alpha[j] : most;
-    for (int64_t j = 0; j < n; ++j) sum += j == without ? 0 : std::exp(alpha[j] - most);
-    return most + std::log(sum);
+// q ← softmax of α without its largest entry, from that with it; how far that is above the logsumexp of the others.
+double without_largest(const double* alpha, const double* p, int64_t n, int64_t top, double* q) {
+    double rest = 0;
+    for (int64_t j = 0; j < n; ++j) rest += j == top ? 0 : p[j];
+    if (rest > 1e-280) {
+        for (int64_t j = 0; j < n; ++j) q[j] = j == top ? 0 : p[j] / rest;
+        return std::log(p[top] / rest);
+    }
+    double most = -INFINITY;
+    for (int64_t j = 0; j < n; ++j) {
+        q[j] = j == top ? -INFINITY : alpha[j];
+        most = q[j] > most ? q[j] : most;
+    }
+    const double sum = loops().exponentials(q, n, most, q);
+    for (int64_t j = 0; j < n; ++j) q[j] /= sum;
+    return alpha[top] - (most + std::log(sum));
 }
 
-// α ← α + log(1 − p)/τ after each draw p = softmax(α). Table: α of all draws.
+// α ← α + log(1 − p)/τ after each draw p = softmax(α). Table: α and p of all draws.
 void successive(const Row& row, const double* g, double* out) {
     const int64_t n = row.n;
-    double *alpha = row.table, *p = row.a;
+    double *alpha = row.table, *p = row.table + row.k * n, *q = row.a, *rest = row.b;
     for (int64_t j = 0; j < n; ++j) {
         alpha[j] = (row.x[j] - row.x[0]) / row.tau;
         out[j] = 0;
     }
-    for (int64_t r = 0; r < row.k; ++r, alpha += n) {
+    for (int64_t r = 0; r < row.k; ++r, alpha += n, p += n) {
         softmax(alpha, n, p);
         for (int64_t j = 0; j < n; ++j) out[j] += p[j];
         if (r + 1 == row.k) break;
         const int64_t top = largest_of(alpha, n);
-        const double apart = alpha[top] - of_others(alpha, n, top);
-        for (int64_t j = 0; j < n; ++j) {
-            const double rest = j != top ? std::log1p(-p[j]) : apart > 30 ? -apart : -std::log1p(std::exp(apart));
-            alpha[n + j] = alpha[j] + rest / row.tau;
-        }
+        const double apart = without_largest(alpha, p, n, top, q);
+        for (int64_t j = 0; j < n; ++j) rest[j] = j == top ? 1 : 1 - p[j];
+        loops().logarithms(rest, n);
+        rest[top] = apart > 30 ? -apart : -std::log1p(std::exp(apart));
+        for (int64_t j = 0; j < n; ++j) alpha[n + j] = alpha[j] + rest[j] / row.tau;
     }
     if (g == nullptr) return;
     double *later = row.b, *dp = row.c, *now = row.d;
     for (int64_t j = 0; j < n; ++j) later[j] = 0;
-    for (int64_t r = row.k - 1; r >= 0; --r, alpha -= n) {
-        softmax(alpha, n, p);
+    for (int64_t r = row.k - 1; r >= 0; --r, alpha -= n, p -= n) {
         const int64_t top = largest_of(alpha, n);
         for (int64_t j = 0; j < n; ++j) dp[j] = g[j] - (j == top ? 0 : later[j] / row.tau / (1 - p[j]));
         softmax_gradient(p, dp, n, now);
         if (r + 1 < row.k) {
-            const double others = of_others(alpha, n, top), share = later[top] / row.tau;
-            for (int64_t j = 0; j < n; ++j) now[j] += share * ((j == top ? 0 : std::exp(alpha[j] - others)) - p[j]);
+            const double share = later[top] / row.tau;
+            without_largest(alpha, p, n, top, q);
+            for (int64_t j = 0; j < n; ++j) now[j] += share * (q[j] - p[j]);
         }
         for (int64_t j = 0; j < n; ++j) later[j] += now[j];
     }
@@ -248,25 +280,178 @@ void network(const Row& row, const double* g, double* out) {
     for (int64_t i = 0; i < n; ++i) out[i] = of_values[n - 1 - i] / row.tau;
 }
 
-void any_kind(SmallKind kind, const Row& row, const double* g, double* out) {
-    switch (kind) {
-        case SmallKind::softsort: return distances(row, false, g, out);
-        case SmallKind::iterative: return distances(row, true, g, out);
-        case SmallKind::neuralsort: return neuralsort(row, g, out);
-        case SmallKind::successive_softmax: return successive(row, g, out);
-        case SmallKind::network: return network(row, g, out);
+// Softmax over the entries of log σ((r + ½ − ρ)/w) + log σ((ρ − r + ½)/w) is a product of two gates over its sum, and with
+// E = exp((ρ − r − ½)/w) that is 1/((1 + E)(1 + e^(−1/w)/E)): no exponential for each rank. y, or the gradient in ρ.
+bool windows(const Row& row, const double* ranks, const double* g, double* out) {
+    if (!(double(row.n) / row.window < IN_RANGE)) return false;
+    double *each = row.a, *p = row.b, *dl = row.c;
+    const double step = std::exp(-1 / row.window);
+    for (int64_t j = 0; j < row.n; ++j) {
+        each[j] = std::exp((ranks[j] - 1.5) / row.window);
+        out[j] = 0;
     }
+    for (int64_t r = 1; r <= row.k; ++r) {
+        const double share = 1 / loops().window_gates(each, row.n, step, p);
+        for (int64_t j = 0; j < row.n; ++j) p[j] *= share;
+        if (g == nullptr) {
+            for (int64_t j = 0; j < row.n; ++j) out[j] += p[j];
+        } else {
+            softmax_gradient(p, g, row.n, dl);
+            for (int64_t j = 0; j < row.n; ++j) {
+                out[j] += dl[j] * (1 / (1 + each[j] / step) - each[j] / (1 + each[j])) / row.window;
+            }
+        }
+        for (int64_t j = 0; j < row.n; ++j) each[j] *= step;
+    }
+    return true;
+}
+
+// ρ_i = ½ + Σ_j σ((x_j − x_i)/τ), of exponentials of the scores; h′ likewise.
+bool pairwise(const Row& row, const double* g, double* out) {
+    const int64_t n = row.n;
+    double *e = row.d, *ranks = row.e, *v = row.f, most = row.x[0], least = row.x[0];
+    for (int64_t j = 0; j < n; ++j) {
+        most = row.x[j] > most ? row.x[j] : most;
+        least = row.x[j] < least ? row.x[j] : least;
+    }
+    if (!((most - least) / row.tau < IN_RANGE)) return false;
+    for (int64_t j = 0; j < n; ++j) e[j] = std::exp((row.x[j] - (most + least) / 2) / row.tau);
+    loops().share_sums(e, nullptr, n, ranks);
+    for (int64_t i = 0; i < n; ++i) ranks[i] += 0.5;
+    if (g == nullptr) return windows(row, ranks, g, out);
+    if (!windows(row, ranks, g, v)) return false;
+    loops().share_sums(e, v, n, out);
+    for (int64_t i = 0; i < n; ++i) out[i] /= row.tau;
+    return true;
+}
+
+bool ranked(const Row& row, const double* g, double* out) {
+    double *ranks = row.d, *v = row.e, *z = row.f;
+    for (int64_t j = 0; j < row.n; ++j) z[j] = row.x[j] - row.x[0];
+    if (!soft_rank(z, &row.tau, 0, true, ranks, row.order, 1, row.n, 1)) return false;
+    if (g == nullptr) return windows(row, ranks, g, out);
+    if (!windows(row, ranks, g, v)) return false;
+    soft_rank_jacobian(v, row.order, &row.tau, 0, true, out, 1, row.n, 1);
+    return true;
+}
+
+// A stable sort from the largest down, by insertion: s has the values, order where they were.
+void sort_down(const double* v, int64_t m, double* s, int64_t* order) {
+    for (int64_t i = 0; i < m; ++i) {
+        int64_t at = i;
+        for (; at > 0 && v[i] > s[at - 1]; --at) {
+            s[at] = s[at - 1];
+            order[at] = order[at - 1];
+        }
+        s[at] = v[i];
+        order[at] = i;
+    }
+}
+
+// Of the m entries of a round, sorted, the first b pass alone, and the others meet from both ends. Table: for each round the
+// order, the sorted scores, the shares of the better ones, and the weights after it.
+void halving(const Row& row, const double* g, double* out) {
+    const int64_t n = row.n;
+    struct Round {
+        int64_t m, t, b;
+        int64_t* order;
+        double *sorted, *share, *after;
+    } rounds[ROUNDS];
+    int64_t depth = 0, m = n;
+    double *v = row.a, *next = row.table;
+    for (int64_t j = 0; j < n; ++j) v[j] = (row.x[j] - row.x[0]) / row.tau;
+    while (m > row.k) {
+        Round& round = rounds[depth++];
+        round = {m, 0, 0, reinterpret_cast<int64_t*>(next), next + m, next + 2 * m, next + 3 * m};
+        next += 4 * m;
+        round.t = row.k > (m + 1) / 2 ? row.k : (m + 1) / 2;
+        round.b = 2 * round.t - m;
+        sort_down(v, m, round.sorted, round.order);
+        for (int64_t i = 0; i < round.t; ++i) {
+            const double best = round.sorted[i];
+            v[i] = best;
+            if (i < round.b) continue;
+            const double other = round.sorted[m - 1 - (i - round.b)], w = 1 / (1 + std::exp(other - best));
+            round.share[i] = w;
+            v[i] = other + w * (best - other);
+        }
+        m = round.t;
+    }
+    double *weights = row.b, *before = row.c;
+    for (int64_t i = 0; i < m; ++i) weights[i] = 1;
+    for (int64_t r = depth - 1; r >= 0; --r) {
+        const Round& round = rounds[r];
+        for (int64_t i = 0; i < round.t; ++i) {
+            round.after[i] = weights[i];
+            before[round.order[i]] = i < round.b ? weights[i] : round.share[i] * weights[i];
+            if (i >= round.b) before[round.order[round.m - 1 - (i - round.b)]] = (1 - round.share[i]) * weights[i];
+        }
+        for (int64_t i = 0; i < round.m; ++i) weights[i] = before[i];
+    }
+    if (g == nullptr) {
+        for (int64_t j = 0; j < n; ++j) out[j] = weights[j];
+        return;
+    }
+    // Down the rounds the gradient of the weights, which leaves that of the shares in `after`; and back that of the scores.
+    double *of_weights = row.b, *of_scores = row.d, *now = row.e;
+    for (int64_t j = 0; j < n; ++j) {
+        of_weights[j] = g[j];
+        of_scores[j] = 0;
+    }
+    for (int64_t r = 0; r < depth; ++r) {
+        const Round& round = rounds[r];
+        for (int64_t i = 0; i < round.t; ++i) {
+            const double mine = of_weights[round.order[i]];
+            now[i] = mine;
+            if (i < round.b) continue;
+            const double other = of_weights[round.order[round.m - 1 - (i - round.b)]], w = round.share[i];
+            now[i] = w * mine + (1 - w) * other;
+            round.after[i] *= mine - other;
+        }
+        for (int64_t i = 0; i < round.t; ++i) of_weights[i] = now[i];
+    }
+    for (int64_t r = depth - 1; r >= 0; --r) {
+        const Round& round = rounds[r];
+        for (int64_t i = 0; i < round.t; ++i) {
+            const double d = of_scores[i];
+            now[round.order[i]] = d;
+            if (i < round.b) continue;
+            const int64_t j = round.m - 1 - (i - round.b);
+            const double w = round.share[i], apart = round.sorted[i] - round.sorted[j];
+            const double moved = (round.after[i] + d * apart) * w * (1 - w);
+            now[round.order[i]] = d * w + moved;
+            now[round.order[j]] = d * (1 - w) - moved;
+        }
+        for (int64_t i = 0; i < round.m; ++i) of_scores[i] = now[i];
+    }
+    for (int64_t j = 0; j < n; ++j) out[j] = of_scores[j] / row.tau;
+}
+
+bool any_kind(SmallKind kind, const Row& row, const double* g, double* out) {
+    switch (kind) {
+        case SmallKind::softsort: distances(row, false, g, out); break;
+        case SmallKind::iterative: distances(row, true, g, out); break;
+        case SmallKind::neuralsort: neuralsort(row, g, out); break;
+        case SmallKind::successive_softmax: successive(row, g, out); break;
+        case SmallKind::network: network(row, g, out); break;
+        case SmallKind::pairwise: return pairwise(row, g, out);
+        case SmallKind::soft_rank: return ranked(row, g, out);
+        case SmallKind::successive_halving: halving(row, g, out); break;
+    }
+    return true;
 }
 
 }  // namespace
 
 template <typename real>
-int small_rows(SmallKind kind, const real* x, const real* grad, double tau, const NetworkLayer* layers, int64_t depth,
+int small_rows(SmallKind kind, const real* x, const real* grad, double tau, double window, const NetworkLayer* layers, int64_t depth,
                bool cauchy, real* out, int64_t rows, int64_t n, int64_t k, int threads) {
     std::atomic<int> found{1};
     int64_t comparators = 0;
     for (int64_t layer = 0; layer < depth; ++layer) comparators += layers[layer].groups * layers[layer].distance;
-    const int64_t table = kind == SmallKind::network ? 4 * comparators : kind == SmallKind::successive_softmax ? k * n : 0;
+    int64_t table = 4 * comparators;
+    if (kind == SmallKind::successive_softmax) table = 2 * k * n;
+    if (kind == SmallKind::successive_halving) table = 4 * (ROUNDS + 2) * n;
     parallel_ranges(useful_threads(rows * n * k, threads), rows, [&](int64_t begin, int64_t end) {
         double* memory = static_cast<double*>(std::malloc(sizeof(double) * size_t(10 * n + table)));
         if (memory == nullptr) {
@@ -274,7 +459,7 @@ int small_rows(SmallKind kind, const real* x, const real* grad, double tau, cons
             return;
         }
         double *values = memory, *g = memory + n, *result = memory + 2 * n, *next = memory + 3 * n;
-        const Row row{values,       n,           k,           tau,         layers,      depth,       cauchy,
+        const Row row{values,       n,           k,           tau,         window,      layers,      depth,       cauchy,
                       next,         next + n,    next + 2 * n, next + 3 * n, next + 4 * n, next + 5 * n, next + 7 * n,
                       reinterpret_cast<int64_t*>(next + 6 * n)};
         for (int64_t r = begin; r < end; ++r) {
@@ -288,7 +473,10 @@ int small_rows(SmallKind kind, const real* x, const real* grad, double tau, cons
                 found = 0;
                 break;
             }
-            any_kind(kind, row, grad == nullptr ? nullptr : g, result);
+            if (!any_kind(kind, row, grad == nullptr ? nullptr : g, result)) {
+                found = 0;
+                break;
+            }
             for (int64_t i = 0; i < n; ++i) out[r * n + i] = real(result[i]);
         }
         std::free(memory);
@@ -296,9 +484,9 @@ int small_rows(SmallKind kind, const real* x, const real* grad, double tau, cons
     return found;
 }
 
-template int small_rows(SmallKind, const float*, const float*, double, const NetworkLayer*, int64_t, bool, float*, int64_t,
+template int small_rows(SmallKind, const float*, const float*, double, double, const NetworkLayer*, int64_t, bool, float*, int64_t,
                         int64_t, int64_t, int);
-template int small_rows(SmallKind, const double*, const double*, double, const NetworkLayer*, int64_t, bool, double*, int64_t,
+template int small_rows(SmallKind, const double*, const double*, double, double, const NetworkLayer*, int64_t, bool, double*, int64_t,
                         int64_t, int64_t, int);
 
 }  // namespace khot

@@ -25,11 +25,25 @@ _WORK = 1 << 17  # entries of all rows of all ranks, likewise
 
 
 class SmallKernel(NamedTuple):
-    """An operator's kernel: its name, and of a network the layers and the distribution."""
+    """An operator's kernel: its name, of a network the layers and the distribution, of ranks the window."""
 
     kind: cpu.SmallKind
     layers: Tensor | None = None
     cauchy: bool = False
+    window: float = 1.0
+
+    def __call__(self, x: Tensor, k: int, temperature: float, grad: Tensor | None = None) -> Tensor | None:
+        """The weights or, for a gradient of these, that of x; None where the scores are not ordinary."""
+        return cpu.small_rows(
+            self.kind,
+            x,
+            k,
+            temperature,
+            grad,
+            layers=self.layers,
+            cauchy=self.cauchy,
+            window=self.window,
+        )
 
 
 def small_weights(
@@ -54,7 +68,7 @@ def small_weights(
         return None
     if scores.requires_grad and torch.is_grad_enabled():
         return cast("Tensor | None", _apply(scores, k, temperature, kernel, portable))
-    return cpu.small_rows(kernel.kind, scores, k, temperature, layers=kernel.layers, cauchy=kernel.cauchy)
+    return kernel(scores, k, temperature)
 
 
 class _SmallRows(torch.autograd.Function):
@@ -71,7 +85,7 @@ class _SmallRows(torch.autograd.Function):
     ) -> Tensor | None:
         ctx.save_for_backward(x)
         ctx.numbers, ctx.kernel, ctx.portable = (k, temperature), kernel, portable
-        return cpu.small_rows(kernel.kind, x, k, temperature, layers=kernel.layers, cauchy=kernel.cauchy)
+        return kernel(x, k, temperature)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -79,9 +93,7 @@ class _SmallRows(torch.autograd.Function):
         (grad,), kernel = grads, ctx.kernel
         out = None
         if not torch.is_grad_enabled() and is_plain(grad):
-            out = cpu.small_rows(
-                kernel.kind, x, *ctx.numbers, grad, layers=kernel.layers, cauchy=kernel.cauchy
-            )
+            out = kernel(x, *ctx.numbers, grad)
         if out is None:
             out = _portable_gradient(ctx.portable, x, grad)
         return out, None, None, None, None

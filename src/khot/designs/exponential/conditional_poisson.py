@@ -93,9 +93,14 @@ class ConditionalPoisson(KHotDistribution):
 
     @functools.cached_property
     def _of_logits(self) -> tuple[Tensor, Tensor] | None:
-        """Reference and start of the tilt where the kernels read the logits as they are: all rows are open."""
+        """Reference and start of the tilt where the kernels read the logits as they are: all rows are open.
+
+        In float32: what is in float64 anyway is computed once, for all that is asked.
+        """
         k = int(self.k)
-        if self._given != "logits" or self._short is not None or not has_kernel(self.logits, k):
+        if self._given != "logits" or self._short is not None or self._dtype != torch.float32:
+            return None
+        if not has_kernel(self.logits, k):
             return None
         if not bool(self.logits.isfinite().all()):
             return None

@@ -11,13 +11,25 @@ from khot.kernels.cpu.passing import check, compiled_library, memory
 
 __all__ = ["SmallKind", "small_rows"]
 
-SmallKind = Literal["softsort", "iterative", "neuralsort", "successive_softmax", "network"]
+SmallKind = Literal[
+    "softsort",
+    "iterative",
+    "neuralsort",
+    "successive_softmax",
+    "network",
+    "pairwise",
+    "soft_rank",
+    "successive_halving",
+]
 _KINDS: dict[SmallKind, int] = {
     "softsort": 0,
     "iterative": 1,
     "neuralsort": 2,
     "successive_softmax": 3,
     "network": 4,
+    "pairwise": 5,
+    "soft_rank": 6,
+    "successive_halving": 7,
 }
 
 
@@ -30,6 +42,7 @@ def small_rows(
     *,
     layers: Tensor | None = None,
     cauchy: bool = False,
+    window: float = 1.0,
 ) -> Tensor | None:
     """Weights of an operator with a row for every rank, or their gradient.
 
@@ -41,9 +54,10 @@ def small_rows(
         grad: of the weights, like x; then the gradient of x is returned.
         layers: of a network: first wire, distance, groups and whether mirrored, int64 (depth, 4).
         cauchy: the distribution of a network, if not the logistic one.
+        window: the width of windows around ranks.
 
     Returns:
-        Like x; None where a score is not finite, or huge.
+        Like x; None where a score is not finite, or huge, or beyond what the kernel has exponentials for.
     """
     library = compiled_library()
     check("x", x)
@@ -57,6 +71,7 @@ def small_rows(
         x.data_ptr(),
         0 if grad is None else grad.data_ptr(),
         temperature,
+        window,
         0 if layers is None else layers.data_ptr(),
         0 if layers is None else len(layers),
         int(cauchy),
