@@ -171,4 +171,25 @@ bool poisson_covariance(const real* theta, const double* reference, const double
 bool poisson_weights(const double* probs, double tolerance, int64_t most, double* odds, double* error, int64_t rows, int64_t n,
                      int64_t k, int threads);
 
+// See small_rows.cpp. Weights, or their gradient for `grad` if that is not null. The layers are those of a network alone, whose
+// wires are at most n, and the window that of ranks alone. 0 where a score is not ordinary, and then nothing is known of out; −1 when there was not enough memory.
+enum class SmallKind {
+    softsort = 0,
+    iterative = 1,
+    neuralsort = 2,
+    successive_softmax = 3,
+    network = 4,
+    pairwise = 5,
+    soft_rank = 6,
+    successive_halving = 7
+};
+
+struct NetworkLayer {
+    int64_t first, distance, groups, mirrored;
+};
+
+template <typename real>
+int small_rows(SmallKind kind, const real* x, const real* grad, double tau, double window, const NetworkLayer* layers, int64_t depth,
+               bool cauchy, real* out, int64_t rows, int64_t n, int64_t k, int threads);
+
 }  // namespace khot

@@ -10,6 +10,7 @@
 #include "bind_order.h"
 #include "bind_ranks.h"
 #include "bind_routing.h"
+#include "bind_rows.h"
 #include "bind_splitting.h"
 #include "dispatch.h"
 
@@ -84,6 +85,7 @@ PyMethodDef methods[] = {
     KHOT_BOTH(poisson_inclusion),
     KHOT_BOTH(poisson_covariance),
     {"poisson_weights", KHOT_FASTCALL(poisson_weights), METH_FASTCALL, nullptr},
+    KHOT_BOTH(small_rows),
     {"isa", isa, METH_NOARGS, "Name of the instruction set in use."},
     {"isa_supported", isa_supported, METH_NOARGS, "Names of the instruction sets this CPU can use."},
     {"openmp", openmp, METH_NOARGS, "Whether the library was built with OpenMP threads."},

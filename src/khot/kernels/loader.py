@@ -81,6 +81,8 @@ class Native(Protocol):
     poisson_covariance_f32: Callable[..., None]
     poisson_covariance_f64: Callable[..., None]
     poisson_weights: Callable[..., None]
+    small_rows_f32: Callable[..., bool]
+    small_rows_f64: Callable[..., bool]
     isa: Callable[[], str]
     isa_supported: Callable[[], tuple[str, ...]]
     openmp: Callable[[], bool]

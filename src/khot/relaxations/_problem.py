@@ -35,6 +35,7 @@ from khot.relaxations._arguments import (
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations._settled import settle
+from khot.relaxations._small_rows import SmallKernel, small_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 
@@ -88,13 +89,25 @@ def relaxed_weights(
     *,
     dtype: torch.dtype | None = None,
     anchored: bool = True,
+    kernel: SmallKernel | None = None,
 ) -> Tensor:
     """The weights of the operator called ``name``.
 
     ``dtype`` is that of computation, if not the usual one; scores that are not ``anchored`` keep their zero.
+    Short rows are taken by the ``kernel``, if there is one.
     """
     last = position(name, scores, dim)
     scores = directed(scores, largest)
+    if kernel is not None:
+
+        def portable(x: Tensor) -> Tensor:
+            return relaxed_weights(
+                name, weights_of, x, k, temperature, dim, None, True, False, dtype=dtype, anchored=anchored
+            )
+
+        y = small_weights(kernel, scores, k, temperature, dim, mask, portable)
+        if y is not None:
+            return straight_through(y, hard_topk(scores, k, dim=dim)) if hard else y
     z = _ordinary(scores, k, temperature, last, mask, dtype) if anchored else None
     if z is not None:
         assert isinstance(k, int)

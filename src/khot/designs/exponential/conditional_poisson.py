@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,19 +18,25 @@ from torch.distributions import register_kl  # pyright: ignore[reportUnknownVari
 from khot.designs.base import KHotDistribution
 from khot.designs.exponential._natural_parameters import (
     FAR,
+    CompiledInclusion,
     clamped,
     draw,
+    has_kernel,
     inclusion,
     joint_inclusion,
     log_partition,
     log_weight,
+    threshold,
     tilt,
 )
 from khot.designs.exponential._weights_from_inclusion import weights_from_inclusion
 from khot.designs.registry import register
 from khot.relaxations import hard_topk, straight_through
+from khot.relaxations._chunks import chunks
 
 __all__ = ["ConditionalPoisson", "KHotCategorical", "KHotCategoricalStraightThrough"]
+
+_AT_ONCE = 1 << 17  # entries in float64 at a time: they stay in the cache
 
 
 @register
@@ -84,6 +91,36 @@ class ConditionalPoisson(KHotDistribution):
             given, k = self._given == "logits", int(self.k)
             return tilt(self._parameter if given else weights_from_inclusion(self._inclusion, k), k)
 
+    @functools.cached_property
+    def _of_logits(self) -> tuple[Tensor, Tensor] | None:
+        """Reference and start of the tilt where the kernels read the logits as they are: all rows are open.
+
+        In float32: what is in float64 anyway is computed once, for all that is asked.
+        """
+        k = int(self.k)
+        if self._given != "logits" or self._short is not None or self._dtype != torch.float32:
+            return None
+        if not has_kernel(self.logits, k):
+            return None
+        if not bool(self.logits.isfinite().all()):
+            return None
+        rows = self.logits.detach().reshape(-1, self.n)
+        tilts = [threshold(rows[part], k) for part in chunks(len(rows), self.n, _AT_ONCE)]
+        if any(bool(tilt.settled.any()) for tilt in tilts):
+            return None
+        shape = (*self.batch_shape, 1)
+        return (
+            torch.cat([tilt.reference for tilt in tilts]).view(shape),
+            torch.cat([tilt.start for tilt in tilts]).view(shape),
+        )
+
+    @property
+    def mean(self) -> Tensor:
+        """Inclusion probabilities π."""
+        if self._of_logits is None:
+            return super().mean
+        return cast("Tensor", CompiledInclusion.apply(self.logits, *self._of_logits, int(self.k)))
+
     def _from_scores(self) -> Tensor:
         if self._given != "logits":
             return super()._from_scores()
@@ -92,10 +129,25 @@ class ConditionalPoisson(KHotDistribution):
 
     def _draw(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         k = int(self.k)
+        if self._of_logits is not None and not sample_shape:
+            return self._draw_from_logits(*self._of_logits, generator)
         if self._given == "logits" or "_tilted" in self.__dict__:
             return draw(self._tilted.detach(), k, sample_shape, generator)
         # What was solved for is tilted already, near enough.
         return draw(weights_from_inclusion(self._inclusion.detach(), k), k, sample_shape, generator)
+
+    def _draw_from_logits(
+        self, reference: Tensor, start: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """One draw for each row, of which a part at a time is in float64."""
+        n, k = self.n, int(self.k)
+        rows = self.logits.detach().reshape(-1, n)
+        reference, start = reference.view(-1, 1), start.view(-1, 1)
+        drawn = torch.empty((len(rows), k), dtype=torch.long)
+        for part in chunks(len(rows), n, _AT_ONCE):
+            t = rows[part].double().sub_(reference[part]).add_(start[part])
+            drawn[part] = draw(t, k, torch.Size(), generator)
+        return drawn.view(*self.batch_shape, k)
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """⟨θ, x⟩ − log e_k(exp θ)."""

@@ -223,12 +223,13 @@ def _inclusion(t: Tensor, k: int) -> Tensor:
         q = t.unsqueeze(-2) - z.unsqueeze(-1)
         return clamped(_log_above(q) + q.clamp_max(math.log(FAR) + 1).exp())
 
-    compiled = has_kernel(t, k) and not t.requires_grad
+    seen = has_kernel(t.detach(), k)
+    compiled = seen and not t.requires_grad
 
     def log_count(z: Tensor) -> Tensor:
         """log P(exactly k keys are above z)."""
         o = odds(z)
-        if compiled:
+        if seen:
             return cpu.poisson_inclusion(o, *_untilted(o), k)[1].squeeze(-1).log()
         return log_partition(o, k, scan=False) - softplus(o).sum(-1)
 

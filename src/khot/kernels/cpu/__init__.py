@@ -21,6 +21,7 @@ from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.poisson import poisson_covariance, poisson_inclusion, poisson_weights
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
 from khot.kernels.cpu.routing import ROUTER_MOST, router_gradient, router_topk
+from khot.kernels.cpu.rows import SmallKind, small_rows
 from khot.kernels.cpu.splitting import brewer, cube, eliminate
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "ROUTER_MOST",
     "GateKind",
     "Projection",
+    "SmallKind",
     "argsort",
     "block_sums",
     "brewer",
@@ -51,6 +53,7 @@ __all__ = [
     "sigmoid_half_jacobian",
     "sigmoid_jacobian",
     "sigmoid_with_thresholds",
+    "small_rows",
     "soft_rank",
     "soft_rank_jacobian",
     "subsets",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from khot.kernels import cpu
 from khot.relaxations._arguments import (
     Number,
     check_temperature,
@@ -23,12 +24,14 @@ from khot.relaxations._arguments import (
     within_range,
 )
 from khot.relaxations._problem import Allowed, LogitsOf, relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._small_rows import SmallKernel
 
 __all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]
 
 RanksOf = Callable[[Tensor, Allowed], Tensor]
 """Descending soft ranks (…, n), at temperature 1, of finite scores (…, n), among those allowed."""
 
+_LEAST = 1e-10  # of a window that the kernel takes
 _NARROW = 1e-30  # a window of this width is hard, and distances divided by it do not overflow
 
 
@@ -43,10 +46,20 @@ def weights_from_ranks(
     mask: Tensor | None,
     largest: bool,
     hard: bool,
+    kind: cpu.SmallKind | None = None,
 ) -> Tensor:
-    """The weights of the operator called ``name``."""
-    logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
-    return relaxed_weights(name, weights_of(logits_of), scores, k, temperature, dim, mask, largest, hard)
+    """The weights of the operator called ``name``; short rows by the kernel of that ``kind``."""
+    check_temperature(name, temperature)
+    width = temperature if window is None else window
+    check_temperature(name, width, "temperature" if window is None else "window")
+
+    def weights(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
+        logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
+        return weights_of(logits_of)(z, allowed, budgets, most)
+
+    small = kind is not None and type(width) is float and _LEAST < width < 1 / _LEAST
+    kernel = SmallKernel(kind, window=width) if small else None  # pyright: ignore[reportArgumentType]
+    return relaxed_weights(name, weights, scores, k, temperature, dim, mask, largest, hard, kernel=kernel)
 
 
 def matrix_from_ranks(

@@ -69,7 +69,7 @@ def pairwise_topk(
     Reference: the token-reduction notes of Haurum, Escalera, Taylor & Moeslund (2023).
     """
     return weights_from_ranks(
-        "pairwise_topk", pairwise_ranks, scores, k, temperature, window, dim, mask, largest, hard
+        "pairwise_topk", pairwise_ranks, scores, k, temperature, window, dim, mask, largest, hard, "pairwise"
     )
 
 

@@ -72,7 +72,8 @@ def soft_rank_topk(
     name = "soft_rank_topk"
     check_regularization(name, regularization)
     ranks_of = _ranks(regularization)
-    return weights_from_ranks(name, ranks_of, scores, k, temperature, window, dim, mask, largest, hard)
+    kind = "soft_rank" if regularization == "l2" else None
+    return weights_from_ranks(name, ranks_of, scores, k, temperature, window, dim, mask, largest, hard, kind)
 
 
 def soft_rank_matrix(

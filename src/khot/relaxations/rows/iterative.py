@@ -31,6 +31,7 @@ from khot.relaxations._problem import (
     weights_of,
     where_allowed,
 )
+from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["Variant", "iterative_matrix", "iterative_topk"]
@@ -84,7 +85,16 @@ def iterative_topk(
     check_choice(name, "variant", variant, get_args(Variant))
     tau = _root(name, temperature)
     return relaxed_weights(
-        name, weights_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask, largest, hard
+        name,
+        weights_of(_logits, _normalisers[variant]),
+        scores,
+        k,
+        tau,
+        dim,
+        mask,
+        largest,
+        hard,
+        kernel=SmallKernel("iterative") if variant == "corrected" else None,
     )
 
 

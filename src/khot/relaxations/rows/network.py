@@ -14,6 +14,7 @@ bitonic network, O(n²) work and O(n √n) memory for odd-even. References: Pete
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import get_args
 
@@ -26,6 +27,7 @@ from khot.kernels.loops import loops_are_operations
 from khot.relaxations._arguments import Number, check_choice
 from khot.relaxations._problem import Allowed, RowsOf, WeightsOf, in_full, relaxed_matrix, relaxed_weights
 from khot.relaxations._recomputed import recomputed
+from khot.relaxations._small_rows import MOST, SmallKernel
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._network_passes import Distribution, cdf, through_network
 from khot.relaxations.rows._sorting_networks import Layer, Network, schedule
@@ -81,8 +83,11 @@ def network_topk(
     """
     name = "network_topk"
     _check(name, network, distribution)
+    kernel = None
+    if type(k) is int and is_plain(scores) and scores.dim() and 0 < k < scores.shape[-1]:
+        kernel = _kernel(network, distribution, scores.shape[-1], k)
     return relaxed_weights(
-        name, _weights(network, distribution), scores, k, temperature, dim, mask, largest, hard
+        name, _weights(network, distribution), scores, k, temperature, dim, mask, largest, hard, kernel=kernel
     )
 
 
@@ -108,6 +113,18 @@ def network_matrix(
 def _check(name: str, network: str, distribution: str) -> None:
     check_choice(name, "network", network, get_args(Network))
     check_choice(name, "distribution", distribution, get_args(Distribution))
+
+
+@functools.lru_cache(maxsize=64)
+def _kernel(network: Network, distribution: Distribution, n: int, k: int) -> SmallKernel | None:
+    """For short rows whose network has no wires beyond them."""
+    if n > MOST:
+        return None
+    layers = schedule(network, n, k)
+    if layers and layers[0].wires > n:
+        return None
+    table = [[layer.first, layer.distance, layer.groups, int(layer.mirrored)] for layer in layers]
+    return SmallKernel("network", torch.tensor(table, dtype=torch.int64).view(-1, 4), distribution == "cauchy")
 
 
 def _weights(network: Network, distribution: Distribution) -> WeightsOf:

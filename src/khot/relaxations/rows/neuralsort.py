@@ -22,6 +22,7 @@ from torch.nn.functional import pad
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
 from khot.relaxations._problem import Allowed, relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["neuralsort_matrix", "neuralsort_topk"]
@@ -78,6 +79,7 @@ def neuralsort_topk(
         largest,
         hard,
         dtype=torch.float64,
+        kernel=SmallKernel("neuralsort"),
     )
 
 

@@ -24,6 +24,7 @@ from khot.relaxations._problem import (
     weights_of,
     where_allowed,
 )
+from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["softsort_matrix", "softsort_topk"]
@@ -68,7 +69,16 @@ def softsort_topk(
     Reference: Prillo & Eisenschlos (2020), SoftSort: A Continuous Relaxation for the argsort Operator.
     """
     return relaxed_weights(
-        "softsort_topk", weights_of(_logits), scores, k, temperature, dim, mask, largest, hard
+        "softsort_topk",
+        weights_of(_logits),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        largest,
+        hard,
+        kernel=SmallKernel("softsort"),
     )
 
 

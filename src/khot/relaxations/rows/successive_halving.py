@@ -34,6 +34,7 @@ from khot.relaxations._problem import (
     relaxed_matrix,
     relaxed_weights,
 )
+from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register
 
@@ -95,8 +96,19 @@ def successive_halving_topk(
         allowed, budgets = in_full(z, allowed, budgets, most)
         return _weights_of[boost](z, allowed, budgets, most, torch.ones_like(budgets))
 
+    softmax = boost == "softmax"
     return relaxed_weights(
-        name, weights_of, scores, k, temperature, dim, mask, largest, hard, anchored=boost == "softmax"
+        name,
+        weights_of,
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        largest,
+        hard,
+        anchored=softmax,
+        kernel=SmallKernel("successive_halving") if softmax else None,
     )
 
 

@@ -32,6 +32,7 @@ from khot.relaxations._arguments import (
 from khot.relaxations._capped import capped_weights
 from khot.relaxations._problem import Allowed, in_full, relaxed_matrix, relaxed_weights
 from khot.relaxations._whole import whole
+from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
@@ -79,13 +80,25 @@ def successive_softmax_topk(
     Subset Sampling via Continuous Relaxations.
     """
     name = "successive_softmax_topk"
-    tau = _per_row(name, scores, temperature, dim)
+    check_temperature(name, temperature)
 
     def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
+        tau = _per_row(name, scores, temperature, dim)
         allowed, budgets = in_full(z, allowed, budgets, most)
         return _all_draws(z, allowed, budgets, most, tau)
 
-    y = relaxed_weights(name, weights_of, scores, k, temperature, dim, mask, largest, hard and not capped)
+    y = relaxed_weights(
+        name,
+        weights_of,
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        largest,
+        hard and not capped,
+        kernel=SmallKernel("successive_softmax"),
+    )
     if not capped:
         return y
     return capped_weights(y, directed(scores, largest), k, dim=dim, mask=mask, hard=hard)

@@ -34,6 +34,7 @@ from khot.relaxations.threshold._functions import (
     portable_gated,
 )
 from khot.relaxations.threshold._gates import LOGISTIC, Gate
+from khot.relaxations.threshold._plain_gates import plain_gated
 from khot.relaxations.threshold._plain_sigmoid import sigmoid_from_weights
 
 __all__ = ["gated_topk"]
@@ -52,6 +53,9 @@ def gated_topk(
 ) -> Tensor:
     """The weights of the operator called ``name``."""
     scores = directed(scores, largest)
+    y = plain_gated(gate, scores, k, temperature, dim) if mask is None and not hard else None
+    if y is not None:
+        return y
     y = _native(name, gate, scores, k, temperature, dim, mask)
     if y is None:
         y = _compiled(name, gate, scores, k, temperature, dim, mask)

@@ -1,0 +1,84 @@
+"""Calls of operators on short rows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from khot.kernels.cpu.passing import check, compiled_library, memory
+
+__all__ = ["SmallKind", "small_rows"]
+
+SmallKind = Literal[
+    "softsort",
+    "iterative",
+    "neuralsort",
+    "successive_softmax",
+    "network",
+    "pairwise",
+    "soft_rank",
+    "successive_halving",
+]
+_KINDS: dict[SmallKind, int] = {
+    "softsort": 0,
+    "iterative": 1,
+    "neuralsort": 2,
+    "successive_softmax": 3,
+    "network": 4,
+    "pairwise": 5,
+    "soft_rank": 6,
+    "successive_halving": 7,
+}
+
+
+def small_rows(
+    kind: SmallKind,
+    x: Tensor,
+    k: int,
+    temperature: float,
+    grad: Tensor | None = None,
+    *,
+    layers: Tensor | None = None,
+    cauchy: bool = False,
+    window: float = 1.0,
+) -> Tensor | None:
+    """Weights of an operator with a row for every rank, or their gradient.
+
+    Args:
+        kind: which.
+        x: scores, float32 or float64, shape (..., n).
+        k: 1 ≤ k ≤ n.
+        temperature: as the operator has it.
+        grad: of the weights, like x; then the gradient of x is returned.
+        layers: of a network: first wire, distance, groups and whether mirrored, int64 (depth, 4).
+        cauchy: the distribution of a network, if not the logistic one.
+        window: the width of windows around ranks.
+
+    Returns:
+        Like x; None where a score is not finite, or huge, or beyond what the kernel has exponentials for.
+    """
+    library = compiled_library()
+    check("x", x)
+    x = memory(x)
+    grad = None if grad is None else memory(grad)
+    n = x.shape[-1]
+    out = torch.empty_like(x)
+    kernel = library.small_rows_f32 if x.dtype == torch.float32 else library.small_rows_f64
+    ordinary = kernel(
+        _KINDS[kind],
+        x.data_ptr(),
+        0 if grad is None else grad.data_ptr(),
+        temperature,
+        window,
+        0 if layers is None else layers.data_ptr(),
+        0 if layers is None else len(layers),
+        int(cauchy),
+        out.data_ptr(),
+        x.numel() // n,
+        n,
+        k,
+        torch.get_num_threads(),
+    )
+    return out if ordinary else None

@@ -1,0 +1,112 @@
+"""Short rows of operators with a row for every rank: one call of a kernel, and one for the gradient.
+
+A small call costs what its operations cost to start. Where scores are plain, k and τ are numbers and nothing
+is masked, the kernel does it all; whatever it does not know (derivatives of derivatives, a batch of
+gradients, transforms, infinities) takes the operator's own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from khot.kernels import cpu
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.relaxations._arguments import Number
+
+__all__ = ["MOST", "SmallKernel", "small_weights"]
+
+MOST = 256  # entries of a row: beyond it the kernels, some of which compare all pairs, gain nothing
+_WORK = 1 << 17  # entries of all rows of all ranks, likewise
+
+
+class SmallKernel(NamedTuple):
+    """An operator's kernel: its name, of a network the layers and the distribution, of ranks the window."""
+
+    kind: cpu.SmallKind
+    layers: Tensor | None = None
+    cauchy: bool = False
+    window: float = 1.0
+
+    def __call__(self, x: Tensor, k: int, temperature: float, grad: Tensor | None = None) -> Tensor | None:
+        """The weights or, for a gradient of these, that of x; None where the scores are not ordinary."""
+        return cpu.small_rows(
+            self.kind,
+            x,
+            k,
+            temperature,
+            grad,
+            layers=self.layers,
+            cauchy=self.cauchy,
+            window=self.window,
+        )
+
+
+def small_weights(
+    kernel: SmallKernel,
+    scores: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+    portable: Callable[[Tensor], Tensor],
+) -> Tensor | None:
+    """The weights, or None where that cannot be; ``portable`` gives them with a graph."""
+    if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
+        return None
+    shape = scores.shape
+    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in (torch.float32, torch.float64):
+        return None
+    n = shape[-1]
+    if not (0 < k < n <= MOST and scores.numel() * k <= _WORK and 1e-10 < temperature < 1e10):
+        return None
+    if native() is None:
+        return None
+    if scores.requires_grad and torch.is_grad_enabled():
+        return cast("Tensor | None", _apply(scores, k, temperature, kernel, portable))
+    return kernel(scores, k, temperature)
+
+
+class _SmallRows(torch.autograd.Function):
+    """(scores, k, temperature, kernel, portable) → weights, or None; eager and reverse mode only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        k: int,
+        temperature: float,
+        kernel: SmallKernel,
+        portable: Callable[[Tensor], Tensor],
+    ) -> Tensor | None:
+        ctx.save_for_backward(x)
+        ctx.numbers, ctx.kernel, ctx.portable = (k, temperature), kernel, portable
+        return kernel(x, k, temperature)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        (grad,), kernel = grads, ctx.kernel
+        out = None
+        if not torch.is_grad_enabled() and is_plain(grad):
+            out = kernel(x, *ctx.numbers, grad)
+        if out is None:
+            out = _portable_gradient(ctx.portable, x, grad)
+        return out, None, None, None, None
+
+
+def _portable_gradient(portable: Callable[[Tensor], Tensor], x: Tensor, grad: Tensor) -> Tensor:
+    """With a graph where one is recorded, and also of a batch of gradients."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        x = x if again else x.detach().requires_grad_()
+        (out,) = torch.autograd.grad(portable(x), x, grad, create_graph=again)
+    return out
+
+
+# As that of sigmoid top-k: ``is_plain`` has asked what ``apply`` would.
+_apply = cast("Any", super(torch.autograd.Function, _SmallRows)).apply

@@ -1,0 +1,68 @@
+"""The commonest call of a gate, with less around it: plain scores, numbers for k and τ, the last dimension.
+
+What ``_plain_sigmoid.py`` is for sigmoid top-k. Beside the state the scores are saved, from which derivatives
+of derivatives start again; so it is for small calls, in which memory is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, is_grad_enabled
+
+from khot.kernels import cpu
+from khot.kernels.availability import is_plain
+from khot.kernels.loader import native
+from khot.relaxations._arguments import Number
+from khot.relaxations.threshold._functions import weights_gradient
+from khot.relaxations.threshold._gates import Gate
+
+__all__ = ["plain_gated"]
+
+_SMALL = 1 << 15  # entries
+
+
+def plain_gated(
+    gate: Gate, scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int
+) -> Tensor | None:
+    """The weights, or None where anything is out of the ordinary, an error included: the family will tell."""
+    if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
+        return None
+    shape = scores.shape
+    if gate.kernel is None or not shape or (dim != -1 and dim != len(shape) - 1) or scores.numel() > _SMALL:
+        return None
+    if not (0 <= k <= shape[-1] and 1e-30 < temperature < 1e30) or native() is None:
+        return None
+    if scores.dtype not in (torch.float32, torch.float64):
+        return None
+    if scores.requires_grad and is_grad_enabled():
+        return cast("Tensor", _apply(scores, float(k), temperature, gate))
+    return cpu.gated_topk(gate.kernel, scores, float(k), temperature, norm=gate.norm)[0]
+
+
+class _PlainGated(torch.autograd.Function):
+    """(x, k, temperature, gate) → weights, by the compiled kernels; eager and reverse mode only."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: float, temperature: float, gate: Gate) -> Tensor:
+        assert gate.kernel is not None
+        y, state = cpu.gated_topk(gate.kernel, x, k, temperature, norm=gate.norm, state=True)
+        ctx.save_for_backward(x, state)
+        ctx.numbers = k, temperature, gate
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, state = ctx.saved_tensors
+        k, temperature, gate = ctx.numbers
+        (grad,) = grads
+        if not is_grad_enabled() and is_plain(grad) and grad.dtype == state.dtype:
+            out = cpu.gate_jacobian(state, grad, temperature, gate.kernel, gate.norm)[0]
+        else:  # derivatives of derivatives, or a batch of gradients inside vmap
+            out = weights_gradient(gate, x, k, temperature, None, grad)[0]
+        return out, None, None, None
+
+
+# As that of sigmoid top-k: ``is_plain`` has asked what ``apply`` would.
+_apply = cast("Any", super(torch.autograd.Function, _PlainGated)).apply
