@@ -63,7 +63,7 @@ def solve(
     anchor, next_best = torch.where(is_open, anchor, 0.0), torch.where(is_open, next_best, 0.0)
 
     z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-gate.far, gate.far))
-    gap = _difference(anchor, next_best, temperature).clamp(0, gate.far)
+    gap = _difference(anchor, next_best, temperature).clamp(0.0, gate.far)
     k = k_left
     others, rest = n_finite - k.ceil() + 1, k.floor() + 1
     low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
@@ -98,7 +98,7 @@ def _refined(gate: Gate, a: Tensor, offset: Tensor, active: Tensor, k: Tensor) -
 def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     above, excess, share = _split(z, active, k)
     in_p, in_q = (active & ~above).to(z.dtype), above.to(z.dtype)
-    extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
+    extra_p, extra_q = excess.clamp_min(0.0), (-excess).clamp_min(0.0)
     may_stop_early = is_plain(z)
     eps = torch.finfo(z.dtype).eps
     rounding = 4 * eps
@@ -157,7 +157,7 @@ def _split(z: Tensor, active: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor
     strictly, weakly = active & (z > 0), active & (z >= 0)
     n_strictly, n_weakly = strictly.sum(-1, keepdim=True), weakly.sum(-1, keepdim=True)
     ties_below = k - n_strictly <= n_weakly - k
-    above, n_above = torch.where(ties_below, strictly, weakly), torch.where(ties_below, n_strictly, n_weakly)
+    above, n_above = strictly | (weakly & ~ties_below), torch.where(ties_below, n_strictly, n_weakly)
     ties = n_weakly - n_strictly
     left = k - n_strictly
     return (
