@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from khot.relaxations.threshold._gates import Gate
-from khot.relaxations.threshold._newton import anchored
+from khot.relaxations.threshold._newton import anchored, movable
 
 __all__ = ["breakpoint_solve"]
 
@@ -30,7 +30,7 @@ def breakpoint_solve(
         count = inside.sum(-1, keepdim=True).clamp_min(1.0)
         a = a - ((a * inside).sum(-1, keepdim=True) - left) / count
     y = torch.where(k > 0, gate.weights(a), 0.0)
-    return y, torch.where(x.abs() != torch.inf, y, gate.still)
+    return y, torch.where(movable(x, k), y, gate.still)
 
 
 def _middle_of_piece(z: Tensor, k: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from khot.relaxations.threshold._gates import Gate
 
-__all__ = ["anchored", "newton_solve"]
+__all__ = ["anchored", "movable", "newton_solve"]
 
 
 def newton_solve(
@@ -27,10 +27,14 @@ def newton_solve(
     """
     z, half_gap = anchored(x, k, temperature, n_sorted, gate.far)
     a = z + _offset(gate, z, k, half_gap)
-    # Those no score can move: state and weight of a budget of 0, and the state of an infinite score.
-    is_open = k > 0
-    y = torch.where(is_open, gate.weights(a), 0.0)
-    return y, torch.where(is_open & (x.abs() != torch.inf), gate.state(a), gate.still)
+    y = torch.where(k > 0, gate.weights(a), 0.0)
+    return y, torch.where(movable(x, k), gate.state(a), gate.still)
+
+
+def movable(x: Tensor, k: Tensor) -> Tensor:
+    """Which weights a score can move: of finite scores, in rows with a budget that is less than all."""
+    excluded = x == -torch.inf
+    return (x.abs() != torch.inf) & (k > 0) & (k < x.shape[-1] - excluded.sum(-1, keepdim=True))
 
 
 def anchored(
