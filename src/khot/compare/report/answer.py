@@ -46,7 +46,9 @@ def answer(comparison: Comparison, number: int = -1) -> Answer:
     winners += [
         winner
         for winner in (
-            _least(records, "fastest", _seconds, lambda r: f"{seconds_text(_seconds(r))} forward and backward"),
+            _least(
+                records, "fastest", _seconds, lambda r: f"{seconds_text(_seconds(r))} forward and backward"
+            ),
             _most(
                 records,
                 "nearest to the exact selection",

@@ -7,17 +7,20 @@ derivatives of its own, so that all orders are right.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from khot.kernels import cpu, operations
-from khot.kernels.availability import inside_a_transform
+from khot.kernels.availability import inside_a_transform, is_plain
 from khot.relaxations._arguments import Rows, as_rows, compute_dtype
 from khot.relaxations._linearised import motion
+from khot.relaxations.threshold._breakpoints import breakpoint_solve
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._jacobian import backward_product, centred_scores, gradients, tangents
+from khot.relaxations.threshold._newton import newton_solve
 from khot.relaxations.threshold._solver import solve
 
 __all__ = ["compiled_gated", "linearised_gated", "native_gated", "portable_gated", "weights_gradient"]
@@ -91,9 +94,21 @@ def _portable(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n_sorted: int | None
 ) -> tuple[Tensor, Tensor]:
     """Weights (dtype of x) and state (dtype of computation), in aten operations only."""
-    a, settled, fixed = solve(gate, x.to(compute_dtype(x)), k, temperature, n_sorted)
+    wide = x.to(compute_dtype(x))
+    in_few_operations = _in_few_operations(gate) if x.shape[-1] > 0 and not is_plain(wide) else None
+    if in_few_operations is not None:
+        y, state = in_few_operations(gate, wide, k, temperature, n_sorted)
+        return y.to(x.dtype), state
+    a, settled, fixed = solve(gate, wide, k, temperature, n_sorted)
     y = torch.where(settled, fixed, gate.weights(a))
     return y.to(x.dtype), torch.where(settled, gate.still, gate.state(a))
+
+
+def _in_few_operations(gate: Gate) -> Callable[..., Result] | None:
+    """The solver for graphs, and for devices where each operation is a launch; None if the gate has none."""
+    if gate.newton_steps is not None:
+        return newton_solve
+    return breakpoint_solve if gate.kernel == "sparse" and gate.norm == 2 else None
 
 
 def _needed(ctx: Any, x: Tensor, k: Tensor | float) -> tuple[Tensor | None, Tensor | None]:

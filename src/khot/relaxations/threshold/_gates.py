@@ -30,6 +30,8 @@ class Gate(ABC):
     """Beyond this distance from the anchor, in units of τ, a weight is 0 or 1."""
     steps: tuple[int, int] = (10, 14)
     """How many evaluations the solver may take in float32 and float64."""
+    newton_steps: tuple[int, int] | None = None
+    """The same for plain Newton steps, without a bisection; None if it needs one: see ``_newton.py``."""
     convergence: int = 3
     """3 if `distance` gives smooth second derivatives: the error of a step is its cube. Else 2."""
     reach: float = math.inf
@@ -85,6 +87,10 @@ class Gate(ABC):
         del state
         return slope
 
+    def tail_and_slope(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        """F and F′, exact in a relative sense for a → −∞; only if there are ``newton_steps``."""
+        raise NotImplementedError
+
     def log_hazard(self, a: Tensor) -> Tensor:
         """log F′(a)/(1 − F(a)) for large a, if there is a ``steepness``: 0 for an exponential tail."""
         return torch.zeros_like(a)
@@ -96,6 +102,9 @@ class _Symmetric(Gate):
     @abstractmethod
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """F, F′ and F″, exact in a relative sense for a → −∞."""
+
+    def tail_and_slope(self, a: Tensor) -> tuple[Tensor, Tensor]:
+        return self.tail(a)[:2]
 
     def distance(self, a: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.tail(torch.where(above, -a, a))
@@ -111,6 +120,7 @@ class _Symmetric(Gate):
 
 class _Logistic(_Symmetric):
     kernel = "logistic"
+    newton_steps = (6, 8)
     steepness = staticmethod(torch.ones_like)
 
     def tail(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,6 +143,7 @@ class _Logistic(_Symmetric):
 
 class _Laplace(_Symmetric):
     kernel = "laplace"
+    newton_steps = (7, 10)
     convergence = 2
     steepness = staticmethod(torch.ones_like)
 
@@ -158,6 +169,7 @@ class _Normal(_Symmetric):
     """Its state is a itself: of a residual, the slope would be the density at a quantile."""
 
     kernel = "normal"
+    newton_steps = (7, 8)
     still = 1e18
     steepness = staticmethod(torch.Tensor.clone)
 
@@ -212,14 +224,14 @@ class Sparse(Gate):
     def step(self, inside: Tensor, slope: Tensor, left: Tensor) -> Tensor:
         """Newton's on (ΣF over 0 < a < 1)^{q−1}: a norm of a, nearly linear while none leaves (0, 1)."""
         growth = slope * (self.norm - 1)
-        return (inside - inside ** (2 - self.norm) * left.clamp_min(0) ** (self.norm - 1)) / growth
+        return (inside - inside ** (2 - self.norm) * left.clamp_min(0.0) ** (self.norm - 1)) / growth
 
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
         del q
         return p ** (self.norm - 1)
 
     def weights(self, a: Tensor) -> Tensor:
-        base = a.clamp(0, 1)
+        base = a.clamp(0.0, 1.0)
         return base if self.norm == 2 else base ** (1 / (self.norm - 1))
 
     def state(self, a: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ def advanced(gate: Gate, at: Search, sums: RowSums, k: Tensor, eps: float) -> tu
     close = rounding if relative else 0.1 * eps ** (1 / gate.convergence)
     f = sums.p - sums.q
     if relative:  # weights reach 1: what is left of the difference may be their rounding
-        f = torch.where(f.abs() <= rounding * k, 0, f)
+        f = torch.where(f.abs() <= rounding * k, 0.0, f)
     low = torch.where(f < 0, torch.maximum(low, e), low)
     high = torch.where(f > 0, torch.minimum(high, e), high)
     step = gate.step(*sums.first) if relative else _halley(sums)
@@ -105,7 +105,7 @@ def advanced(gate: Gate, at: Search, sums: RowSums, k: Tensor, eps: float) -> tu
         inside = inside & (shrinks | (step.sign() * way > 0) if relative else shrinks)
     inside = inside | (step.abs() <= rounding * (e.abs() if relative else 1 + e.abs()))
     last_step = torch.where(inside, step.abs(), 2 * (high - low))
-    way = torch.where(inside, step.sign(), 0)
+    way = torch.where(inside, step.sign(), 0.0)
     e = torch.where(f == 0, e, torch.where(inside, proposal, (low + high) / 2))
     done = (f == 0) | (inside & (step.abs() < close * unit)) | ~(f == f)
     return Search(e, low, high, f, last_step, way), done

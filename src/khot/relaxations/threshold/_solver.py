@@ -63,7 +63,7 @@ def solve(
     anchor, next_best = torch.where(is_open, anchor, 0.0), torch.where(is_open, next_best, 0.0)
 
     z = torch.where(settled, 0.0, _difference(x, anchor, temperature).clamp(-gate.far, gate.far))
-    gap = _difference(anchor, next_best, temperature).clamp(0, gate.far)
+    gap = _difference(anchor, next_best, temperature).clamp(0.0, gate.far)
     k = k_left
     low, high = bracket(gate, k, n_finite, gap)
     offset = _offset(gate, z, ~settled, k, low, high)
@@ -96,7 +96,7 @@ def _refined(gate: Gate, a: Tensor, offset: Tensor, active: Tensor, k: Tensor) -
 def _offset(gate: Gate, z: Tensor, active: Tensor, k: Tensor, low: Tensor, high: Tensor) -> Tensor:
     above, excess, share = _split(z, active, k)
     in_p, in_q = (active & ~above).to(z.dtype), above.to(z.dtype)
-    extra_p, extra_q = excess.clamp_min(0), (-excess).clamp_min(0)
+    extra_p, extra_q = excess.clamp_min(0.0), (-excess).clamp_min(0.0)
     may_stop_early = is_plain(z)
     eps = torch.finfo(z.dtype).eps
     search = started(gate, low, high, share)
@@ -126,7 +126,7 @@ def _split(z: Tensor, active: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor
     strictly, weakly = active & (z > 0), active & (z >= 0)
     n_strictly, n_weakly = strictly.sum(-1, keepdim=True), weakly.sum(-1, keepdim=True)
     ties_below, share = tie_share(k, n_strictly, n_weakly)
-    above, n_above = torch.where(ties_below, strictly, weakly), torch.where(ties_below, n_strictly, n_weakly)
+    above, n_above = strictly | (weakly & ~ties_below), torch.where(ties_below, n_strictly, n_weakly)
     return above, n_above - k, share
 
 

@@ -1,0 +1,143 @@
+"""The threshold family in JAX: yᵢ = F((xᵢ + c)/τ), c such that Σy = k.
+
+Values and derivatives as in ``khot.relaxations.threshold``. The tangent rule is linear and is written once: forward
+mode takes it as it is, reverse mode transposes it, and what it is made of has such a rule itself, so that
+all orders are right.
+"""
+
+# pyright: basic
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from khot.interop.jax._arguments import allowed, budget, check_positive, per_row, position, straight_through
+from khot.interop.jax._gates import GATES
+from khot.interop.jax._solver import solve
+from khot.interop.jax.hard import hard_topk
+
+__all__ = ["laplace_topk", "sigmoid_topk", "sparse_topk"]
+
+
+def sigmoid_topk(
+    scores: Any,
+    k: Any,
+    *,
+    temperature: Any = 1.0,
+    axis: int = -1,
+    mask: Any = None,
+    largest: bool = True,
+    hard: bool = False,
+) -> Any:
+    """`khot.sigmoid_topk`, the default relaxation of the indicator of the k largest scores.
+
+    Args:
+        scores: any floating shape. −inf means excluded, +inf surely selected.
+        k: budget, 0 ≤ k ≤ n, any real number; or an array that broadcasts to the shape without ``axis``.
+        temperature: > 0, likewise.
+        axis: the axis that sums to k.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest.
+        hard: exact hard top-k forward, the gradient of this operator backward.
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, differentiable in ``scores``, k and ``temperature``.
+    """
+    return _topk("sigmoid_topk", "logistic", scores, k, temperature, axis, mask, largest, hard)
+
+
+def laplace_topk(
+    scores: Any,
+    k: Any,
+    *,
+    temperature: Any = 1.0,
+    axis: int = -1,
+    mask: Any = None,
+    largest: bool = True,
+    hard: bool = False,
+) -> Any:
+    """`khot.laplace_topk`; arguments as in `sigmoid_topk`."""
+    return _topk("laplace_topk", "laplace", scores, k, temperature, axis, mask, largest, hard)
+
+
+def sparse_topk(
+    scores: Any,
+    k: Any,
+    *,
+    temperature: Any = 1.0,
+    axis: int = -1,
+    mask: Any = None,
+    largest: bool = True,
+    hard: bool = False,
+) -> Any:
+    """`khot.sparse_topk` of norm 2, the projection on the capped simplex; arguments as in `sigmoid_topk`."""
+    return _topk("sparse_topk", "sparse", scores, k, temperature, axis, mask, largest, hard)
+
+
+def _topk(
+    name: str,
+    gate: str,
+    scores: Any,
+    k: Any,
+    temperature: Any,
+    axis: int,
+    mask: Any,
+    largest: bool,
+    hard: bool,
+) -> Any:
+    scores = jnp.asarray(scores)
+    last = position(name, scores, axis)
+    budgets = budget(name, k, scores, last)
+    check_positive(name, temperature)
+    x = allowed(name, scores, mask, largest, last)
+    if x.shape[-1] == 0:
+        return scores
+    tau = per_row(name, "temperature", temperature, scores, last)
+    tau = jnp.clip(tau, jnp.finfo(x.dtype).tiny, jnp.finfo(x.dtype).max)
+    y = jnp.moveaxis(_weights(gate, x, budgets, tau), -1, last).astype(scores.dtype)
+    return straight_through(y, hard_topk(scores, k, axis=last, mask=mask, largest=largest)) if hard else y
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _argument(gate: str, x: Any, k: Any, temperature: Any) -> Any:
+    """(x + c)/τ, of rows (…, n); far from 0 where a score is infinite."""
+    return solve(GATES[gate], x, k, temperature)
+
+
+@_argument.defjvp
+def _argument_tangent(gate: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    a = _argument(gate, *primals)
+    motion, slope, _ = _motion(gate, a, primals, tangents)
+    total = jnp.maximum(slope.sum(-1, keepdims=True), jnp.finfo(a.dtype).tiny)
+    return a, jnp.where(slope > 0, motion + tangents[1] / total, 0)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _weights(gate: str, x: Any, k: Any, temperature: Any) -> Any:
+    return jnp.where(k > 0, GATES[gate].weights(_argument(gate, x, k, temperature)), 0)
+
+
+@_weights.defjvp
+def _weights_tangent(gate: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    motion, slope, share = _motion(gate, _argument(gate, *primals), primals, tangents)
+    return _weights(gate, *primals), slope * motion + share * tangents[1]
+
+
+def _motion(gate: str, a: Any, primals: Any, tangents: Any) -> tuple[Any, Any, Any]:
+    """How (x + c)/τ moves while k does not; F′ of it; and F′/ΣF′, by which k is shared.
+
+    That ratio is taken of logarithms, so that it is there where all of F′ are too small for a float.
+    """
+    x, k, temperature = primals
+    dx, _, dt = tangents
+    is_open = (k > 0) & (k < (x > -jnp.inf).sum(-1, keepdims=True))
+    slope, share = GATES[gate].slopes(a, is_open & jnp.isfinite(x))
+    moving = share > 0
+    # Any constant will do for the derivative in τ: one near those that count costs no digits.
+    centre = jnp.take_along_axis(x, jnp.argmax(share, -1, keepdims=True), -1)
+    apart = jnp.where(moving, x, 0) / 2 - jax.lax.stop_gradient(jnp.where(moving, centre, 0)) / 2
+    v = jnp.where(moving, dx, 0) / temperature - apart / (temperature / 2) / temperature * dt
+    return jnp.where(moving, v - (share * v).sum(-1, keepdims=True), 0), slope, share
