@@ -37,18 +37,18 @@ class Selector:
         select: from rows, labels, the ks and a seed to the features of each k.
         ranks: whether one fit serves every k.
         package: what it comes from.
-        slow: whether large sets get one split only, and a fit is stopped after some minutes.
-        gene_splits: how many splits of the gene sets.
-        genes_only: whether it is for them alone.
+        large_splits: on how many splits of the large sets it runs, 0 if it is for genes alone.
+        gene_splits: on how many of the gene sets.
+        slow: whether it waits until the others are done.
         note: what a reader of the table must know.
     """
 
     select: Callable[[np.ndarray, np.ndarray, Sequence[int], int], Chosen]
     ranks: bool = True
     package: str = "scikit-learn"
-    slow: bool = False
+    large_splits: int = 5
     gene_splits: int = 5
-    genes_only: bool = False
+    slow: bool = False
     note: str = ""
 
 
@@ -221,30 +221,37 @@ SELECTORS: dict[str, Selector] = {
         functools.partial(_gates, hidden=0),
         ranks=False,
         package="khot",
-        genes_only=True,
+        large_splits=0,
         note="hidden_units=0",
     ),
     "SelectKBest(f_classif)": Selector(_f_classif),
-    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True),
+    "SelectKBest(mutual information)": Selector(
+        _mutual_information, large_splits=1, gene_splits=1, slow=True
+    ),
     "ExtraTrees importances": Selector(_importances),
     "ExtraTrees elimination": Selector(
         _elimination, note="the least important fifth leaves, again and again"
     ),
     "abess": Selector(
-        _abess, ranks=False, package="abess", slow=True, note="multinomial regression, exactly k"
+        _abess, ranks=False, package="abess", large_splits=1, note="multinomial regression, exactly k"
     ),
     "skscope": Selector(
-        _skscope, ranks=False, package="skscope", slow=True, gene_splits=1, note="the same loss, exactly k"
+        _skscope, ranks=False, package="skscope", large_splits=1, note="the same loss, exactly k"
     ),
     "lassonet": Selector(
         _lassonet,
         package="lassonet",
-        slow=True,
+        large_splits=1,
         gene_splits=1,
+        slow=True,
         note="the k features last on its path, λ in steps of 10 %",
     ),
     "boruta": Selector(
-        _boruta, package="boruta", slow=True, gene_splits=1, note="no k: its ranking, ties by a forest"
+        _boruta,
+        package="boruta",
+        large_splits=1,
+        gene_splits=1,
+        note="no k: its ranking, ties by a forest",
     ),
     "stg": Selector(_stg, package="stg", note="no k: gates ranked by their means, λ = 0.5"),
     "random": Selector(_random),

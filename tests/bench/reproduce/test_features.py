@@ -51,7 +51,8 @@ def test_whole_splits_first_k_first():
     runs = features._runs(quick=False)
     first = [r for r in runs if r["k"] == features.KS[r["data"] in GENES][0]]
     assert runs[: len(first)] == first
-    assert [r["split"] for r in first] == sorted(r["split"] for r in first)
+    quick = [r["split"] for r in first if not SELECTORS.get(r["method"], SELECTORS["random"]).slow]
+    assert quick == sorted(quick)
     slow = {(r["data"], r["split"]) for r in runs if r["method"].endswith("(mutual information)")}
     assert ("mnist", 0) in slow
     assert ("mnist", 1) not in slow
