@@ -98,8 +98,8 @@ def _accuracy(ledger: Ledger, network: str, data: str) -> Grid:
         notes=(
             f"{weights} weights. Mean ± standard error, seeds: {seeds}, or as many as stand in brackets; one "
             f"epoch, batches of {BATCH}, SGD with momentum, learning rate falling to 0. Pruning and khot "
-            "choose among the weights of all layers, RigL within layers (ERK). One shot: pruned after 70 % of "
-            "the training; "
+            "choose among the weights of all layers, RigL within layers (ERK). One shot: pruned after 70 % "
+            "of the training; "
             "iterative: 10 times between 10 and 70 %; khot: every 10 steps, to its density between them, "
             "with a gradient for kept weights alone, or that of sigmoid top-k at temperature 0.3 and masks "
             "that then stay, or straight-through; RigL: every 20 steps until 75 %.",
