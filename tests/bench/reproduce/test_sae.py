@@ -100,6 +100,17 @@ def test_shards_are_collected_once_and_added_to(tiny):
     torch.testing.assert_close(both.read(range(len(first))), first.read(range(len(first))))
 
 
+def test_after_the_addresses_comes_the_bible(tiny, monkeypatch):
+    asked = []
+    monkeypatch.setattr(language_states, "kjv_text", lambda: asked.append(1) or "w7 " * 100)
+    addresses = language_states._sequences()[0]
+    assert torch.equal(language_states._train_sequences(180), addresses)
+    assert not asked
+    longer = language_states._train_sequences(183)
+    assert torch.equal(longer[:180], addresses)
+    assert longer[180:].tolist() == [[7] * 20] * 3
+
+
 def test_every_run_is_done_and_shown(tiny, tmp_path):
     ledger = Ledger("sae")
     path = tmp_path / "results" / "sae.json"
@@ -132,7 +143,8 @@ def test_runs_are_in_whole_seeds():
     runs = sae._runs(quick=False)
     assert len({tuple(run.items()) for run in runs}) == len(runs)
     main = [run for run in runs if run["k"] == 32 and run["variant"] in list(autoencoder_runs.VARIANTS)[:3]]
-    assert [run["seed"] for run in main] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [run["seed"] for run in main] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0]
+    assert [run["steps"] for run in main] == [sae.STEPS] * 9 + [sae.LONG_STEPS] * 3
     assert {run["data"] for run in sae._runs(quick=True)} == {"minilm"}
 
 

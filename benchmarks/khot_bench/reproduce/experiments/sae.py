@@ -34,8 +34,8 @@ __all__ = ["REPRODUCTION"]
 
 STEPS = 490
 SHARDS = 4  # of 65 024 tokens of text each: one pass
-LONG_STEPS = 1490
-LONG_SHARDS = 12
+LONG_STEPS = 3980
+LONG_SHARDS = 32  # two million tokens, one pass
 FLOOR = "PCA, k components"
 
 
