@@ -133,7 +133,11 @@ def _short(document: Document) -> Grid:
     rows = [(row[0], *(row[2 + i] for i in chosen)) for row in whole.rows]
     kept = tuple(row for row in rows if all(cell.lstrip("~")[0].isdigit() for cell in row[1:]))
     left_out = len(rows) - len(kept)
-    beside = f" {left_out} more sides, which do not manage all of these, are in the whole table." if left_out else ""
+    beside = (
+        f" {left_out} more sides, which do not manage all of these, are in the whole table."
+        if left_out
+        else ""
+    )
     return Grid(
         caption=whole.caption,
         header=(whole.header[0], *(whole.header[2 + i] for i in chosen)),

@@ -35,7 +35,9 @@ def demo() -> None:
     console.print(f"[bold]khot {khot.__version__}[/bold]: top-k that can be differentiated\n")
     _compare(console)
     _learn(console)
-    console.print("Next: `khot compare` for your n and k, `khot explore` to play, README.md for ten lines that train.")
+    console.print(
+        "Next: `khot compare` for your n and k, `khot explore` to play, README.md for ten lines that train."
+    )
 
 
 def _compare(console: Console) -> None:
@@ -68,7 +70,9 @@ def _compare(console: Console) -> None:
 
 def _learn(console: Console) -> None:
     """Find 5 planted features of 50 by gradient descent on their scores."""
-    console.print(f"Five of fifty features matter. Found by gradient descent on 50 scores, mean of {_SEEDS} runs:")
+    console.print(
+        f"Five of fifty features matter. Found by gradient descent on 50 scores, mean of {_SEEDS} runs:"
+    )
     for gate in ("hard_topk", "sigmoid_topk(hard=True)", "sigmoid_topk"):
         runs = [fit_planted_features(gate, seed) for seed in range(_SEEDS)]
         found = sum(hits for hits, _ in runs) / len(runs)
@@ -106,4 +110,3 @@ def _gate(name: str, scores: Tensor) -> Tensor:
 def _bar(weight: float) -> str:
     filled = round(weight * _BAR)
     return f"[cyan]{'█' * filled}[/cyan][dim]{'░' * (_BAR - filled)}[/dim] {weight:.3f}"
-

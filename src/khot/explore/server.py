@@ -67,7 +67,10 @@ def application() -> Starlette:
     routes = [Route("/", lambda request: HTMLResponse(page), methods=["GET"])]
     routes += [Route(path, fixed(*part), methods=["GET"]) for path, part in parts.items()]
     routes.append(Route("/compute", _compute, methods=["GET"]))
-    guards = [Middleware(_Guarded), Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)]
+    guards = [
+        Middleware(_Guarded),
+        Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
+    ]
     return Starlette(routes=routes, middleware=guards)
 
 

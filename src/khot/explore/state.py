@@ -124,9 +124,7 @@ def _whole(name: str, text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _names(
-    name: str, text: str, known: list[str], *, least: int, most: int = MAX_SIDES
-) -> tuple[str, ...]:
+def _names(name: str, text: str, known: list[str], *, least: int, most: int = MAX_SIDES) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(part for part in text.split(",") if part))
     for one in chosen:
         if one not in known:

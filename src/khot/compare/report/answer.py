@@ -47,7 +47,9 @@ def answer(comparison: Comparison, number: int = -1) -> Answer:
     winners += [
         winner
         for winner in (
-            _least(records, "fastest", _seconds, lambda r: f"{seconds_text(_seconds(r))} forward and backward"),
+            _least(
+                records, "fastest", _seconds, lambda r: f"{seconds_text(_seconds(r))} forward and backward"
+            ),
             _most(
                 records,
                 "nearest to the exact selection",
@@ -115,9 +117,7 @@ def _bounded(record: Record) -> bool:
 
 def _why(start: Record, softmax: float) -> str:
     ratio = ratio_text((start.forward or 0.0) / softmax) if softmax else "?"
-    return (
-        f"weights in [0, 1], {_quality(start):.0%} of them on the true top k, {ratio} times torch.softmax forward"
-    )
+    return f"weights in [0, 1], {_quality(start):.0%} of them on the true top k, {ratio} times torch.softmax forward"
 
 
 def _most(
