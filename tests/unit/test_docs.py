@@ -156,6 +156,6 @@ def test_every_page_has_a_place():
                 line.strip() for line in listed.splitlines() if line.strip() and not line.startswith(":")
             ]
             below = [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
-            waiting += [str((Path(page).parent / name)) for name in below]
+            waiting += [str(Path(page).parent / name) for name in below]
     pages = {str(page.relative_to(docs).with_suffix("")) for page in PAGES if "gallery" not in page.parts}
     assert pages - found == set()

@@ -24,8 +24,9 @@ def matrix_table(matrix: Matrix, name: str = "adversarial") -> Grid:
     Args:
         matrix: what was found.
         name: `adversarial`, who does what at our own traps; `adversarial-summary`, how many of all traps each
-            passes and where it fails; `adversarial-reported`, those of the peers' tests and issues; `adversarial-traps`, what each trap is; `adversarial-details`, why something is
-            not passed.
+            passes and where it fails; `adversarial-reported`, who does what at those of the peers' tests and
+            issues; `adversarial-traps`, what each trap is; `adversarial-details`, why something is not
+            passed.
     """
     expected = tuple(trap.name for trap in ALL_TRAPS)
     if matrix.traps != expected:

@@ -1,8 +1,8 @@
 """The server: five fixed answers and one computation, on this machine alone.
 
 It reads no file after its start, writes none, and has no path that depends on what is asked. Requests under
-another name than 127.0.0.1 or localhost are refused, so that no page of another site can reach it by a name of
-its own; every answer says that the page may load nothing from elsewhere.
+another name than 127.0.0.1 or localhost are refused, so that no page of another site can reach it by a name
+of its own; every answer says that the page may load nothing from elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines of docs/migrating/entmax.md and docs/migrating/pot.md, beside the packages they name, in float64."""
+"""The lines of docs/migrating/entmax.md and pot.md, beside the packages they name, in float64."""
 
 import pytest
 import torch
