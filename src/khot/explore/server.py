@@ -64,7 +64,10 @@ def application() -> Starlette:
     def fixed(text: str, kind: str) -> Callable[[Request], Response]:
         return lambda request: Response(text, media_type=kind)
 
-    routes = [Route("/", lambda request: HTMLResponse(page), methods=["GET"])]
+    def whole_page(request: Request) -> Response:
+        return HTMLResponse(page)
+
+    routes = [Route("/", whole_page, methods=["GET"])]
     routes += [Route(path, fixed(*part), methods=["GET"]) for path, part in parts.items()]
     routes.append(Route("/compute", _compute, methods=["GET"]))
     guards = [
