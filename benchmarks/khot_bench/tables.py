@@ -24,7 +24,7 @@ def table_names(document: Document) -> tuple[str, ...]:
     suite = document.suite
     counts = (f"{suite}-threads-{count}" for count in document.threads)
     overhead = (f"{suite}-overhead",) if any(case.tiny for case in document.cases) else ()
-    return (suite, *counts, *overhead, f"{suite}-memory", f"{suite}-sides")
+    return (suite, f"{suite}-short", *counts, *overhead, f"{suite}-memory", f"{suite}-sides")
 
 
 def table(document: Document, name: str = "") -> Grid:
@@ -33,6 +33,7 @@ def table(document: Document, name: str = "") -> Grid:
     Args:
         document: a run.
         name: `<suite>` or `<suite>-threads-N`, ratios at the first or the named thread count;
+            `<suite>-short`, three cases and the sides that were measured in all of them;
             `<suite>-overhead`, tiny calls in microseconds; `<suite>-memory`, peak extra memory;
             `<suite>-sides`, versions, errors and notes. The main one by default.
     """
@@ -40,7 +41,12 @@ def table(document: Document, name: str = "") -> Grid:
     if name not in table_names(document):
         raise ValueError(f"unknown table {name!r}; there are {', '.join(table_names(document))}")
     view = name.removeprefix(document.suite).removeprefix("-")
-    views: dict[str, Callable[[Document], Grid]] = {"overhead": _overhead, "memory": _memory, "sides": _sides}
+    views: dict[str, Callable[[Document], Grid]] = {
+        "short": _short,
+        "overhead": _overhead,
+        "memory": _memory,
+        "sides": _sides,
+    }
     if view in views:
         return views[view](document)
     return _ratios(document, int(view.removeprefix("threads-") or document.threads[0]))
@@ -116,6 +122,28 @@ def _ratios(document: Document, threads: int) -> Grid:
         ),
         origin=_origin(document, threads),
         text_columns=2,
+    )
+
+
+def _short(document: Document) -> Grid:
+    """The first, the middle and the last case; what is left out is counted."""
+    whole = _ratios(document, document.threads[0])
+    cases = len(whole.header) - 2
+    chosen = sorted({0, cases // 2, cases - 1})
+    rows = [(row[0], *(row[2 + i] for i in chosen)) for row in whole.rows]
+    kept = tuple(row for row in rows if all(cell.lstrip("~")[0].isdigit() for cell in row[1:]))
+    left_out = len(rows) - len(kept)
+    beside = (
+        f" {left_out} more sides, which do not manage all of these, are in the whole table."
+        if left_out
+        else ""
+    )
+    return Grid(
+        caption=whole.caption,
+        header=(whole.header[0], *(whole.header[2 + i] for i in chosen)),
+        rows=kept,
+        notes=(whole.notes[0] + beside, *_doubts(document, document.threads[0])),
+        origin=whole.origin,
     )
 
 

@@ -25,7 +25,15 @@ Schedule = Callable[[int], float]
 
 
 def constant(temperature: float) -> Schedule:
-    """The same temperature at every step."""
+    """The same temperature at every step.
+
+    Args:
+        temperature: > 0.
+
+    Example:
+        >>> constant(0.5)(0), constant(0.5)(1000)
+        (0.5, 0.5)
+    """
     _check("constant", "temperature", temperature)
     return lambda step: temperature
 
@@ -48,7 +56,13 @@ def exponential(start: float, end: float, steps: int, *, warmup: int = 0) -> Sch
 
 
 def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
-    """From ``start`` to ``end`` along half a cosine, and ``end`` ever after; arguments as `exponential`.
+    """From ``start`` to ``end`` along half a cosine, and ``end`` ever after.
+
+    Args:
+        start: the temperature at first.
+        end: the temperature after ``warmup + steps`` steps.
+        steps: how many steps that takes.
+        warmup: how many steps to stay at ``start`` before.
 
     Example:
         >>> [round(cosine(1.0, 0.0625, steps=2)(step), 3) for step in range(4)]

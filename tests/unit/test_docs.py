@@ -76,3 +76,86 @@ def test_the_pages_have_examples():
     assert sum(map(bool, EXAMPLES.values())) >= 20
     left_out = [page for page, blocks in EXAMPLES.items() for _, code in blocks if code.startswith(NOT_RUN)]
     assert len(left_out) <= 3, left_out
+
+
+# What people type into the search of the documentation, and the page that must answer.
+SEARCHED = {
+    "mixture of experts": "recipes/router.md",
+    "MoE": "recipes.md",
+    "feature selection": "recipes/feature_selection.md",
+    "learned k": "recipes/learned_k.md",
+    "L2X": "recipes/instance_wise.md",
+    "interpretability": "recipes/instance_wise.md",
+    "learning to rank": "recipes/recommender.md",
+    "NDCG": "recipes/recommender.md",
+    "retrieval": "recipes/retrieval.md",
+    "nearest neighbours": "apps/neighbors.md",
+    "metric learning": "applications.md",
+    "token pruning": "recipes/token_pruning.md",
+    "survey sampling": "recipes/survey.md",
+    "without replacement": "recipes.md",
+    "REINFORCE": "recipes/reinforce.md",
+    "policy gradient": "recipes/reinforce.md",
+    "sparse autoencoder": "recipes/sparse_autoencoder.md",
+    "beam search": "apps/beam.md",
+    "dictionary learning": "applications.md",
+    "pruning": "applications.md",
+    "SINDy": "applications.md",
+    "torch.compile": "recipes/compile_amp_ddp.md",
+    "mixed precision": "recipes/compile_amp_ddp.md",
+    "DistributedDataParallel": "recipes/compile_amp_ddp.md",
+    "straight-through": "gradients.md",
+    "Gumbel": "faq.md",
+    "temperature": "temperature.md",
+    "annealing": "temperature.md",
+    "GPU": "faq.md",
+    "NaN": "faq.md",
+    "sparsemax": "migrating/entmax.md",
+    "torchsort": "migrating/torchsort.md",
+    "optimal transport": "migrating/pot.md",
+    "differentiable": "faq.md",
+    "top-5": "losses.md",
+    "attention": "extending.md",
+}
+
+
+def test_search_finds_what_people_type():
+    missing = [
+        (words, page)
+        for words, page in SEARCHED.items()
+        if words.lower() not in " ".join((ROOT / "docs" / page).read_text("utf-8").lower().split())
+    ]
+    assert missing == []
+
+
+def test_tasks_stand_in_the_titles_of_their_pages():
+    """A search shows titles first."""
+    for words, page in SEARCHED.items():
+        if page.startswith("recipes/") and words in (
+            "mixture of experts",
+            "feature selection",
+            "learned k",
+            "REINFORCE",
+        ):
+            title = (ROOT / "docs" / page).read_text("utf-8").partition("\n")[0]
+            assert words.lower() in title.lower()
+
+
+def test_every_page_has_a_place():
+    """From the home page every page can be reached through the tables of contents."""
+    docs = ROOT / "docs"
+    found, waiting = set(), ["index"]
+    while waiting:
+        page = waiting.pop()
+        if page in found or page.startswith("gallery/"):
+            continue
+        found.add(page)
+        text = (docs / f"{page}.md").read_text("utf-8")
+        for listed in re.findall(r"```{toctree}\n(.*?)```", text, re.DOTALL):
+            lines = [
+                line.strip() for line in listed.splitlines() if line.strip() and not line.startswith(":")
+            ]
+            below = [re.sub(r".*<(.*)>", r"\1", line) for line in lines]
+            waiting += [str(Path(page).parent / name) for name in below]
+    pages = {str(page.relative_to(docs).with_suffix("")) for page in PAGES if "gallery" not in page.parts}
+    assert pages - found == set()

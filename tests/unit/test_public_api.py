@@ -1,8 +1,11 @@
 """What khot exports is there, documented, and complete."""
 
+import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 
@@ -13,26 +16,41 @@ from khot.relaxations import registry
 
 
 def is_result(kind: object) -> bool:
-    """A tuple with names is what a function gives, described there."""
-    return isinstance(kind, type) and issubclass(kind, tuple)
+    """What a function gives, described there: a tuple with names, or a data class without an example."""
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, tuple) or (dataclasses.is_dataclass(kind) and ">>> " not in (kind.__doc__ or ""))
 
 
-PUBLIC = {
-    f"{module.__name__}.{name}": getattr(module, name)
-    for module in (
-        khot,
-        khot.constraints,
-        khot.vision.data,
-        khot.designs,
-        khot.estimators,
-        khot.metrics,
-        khot.nn,
-        khot.vision,
-        khot.vision.training,
-    )
-    for name in module.__all__
-    if callable(getattr(module, name)) and not is_result(getattr(module, name))
-}
+def public_names(*modules) -> dict:
+    """The functions and classes that modules list, by their full names."""
+    return {
+        f"{module.__name__}.{name}": found
+        for module in modules
+        for name in module.__all__
+        if (inspect.isfunction(found := getattr(module, name)) or inspect.isclass(found))
+        and not is_result(found)
+    }
+
+
+PUBLIC = public_names(
+    khot,
+    khot.constraints,
+    khot.vision.data,
+    khot.designs,
+    khot.estimators,
+    khot.metrics,
+    khot.nn,
+    khot.schedules,
+    khot.vision,
+    khot.vision.training,
+)
+APPLICATIONS = public_names(
+    khot.designs.survey,
+    khot.losses,
+    khot.testing,
+    *(importlib.import_module(f"khot.apps.{name}") for name in khot.apps.__all__),
+)
 MODULES = sorted(
     found.name
     for package in (
@@ -68,6 +86,24 @@ def test_every_callable_is_documented_with_an_example():
         assert text.split("\n")[0].endswith("."), f"{name}: the first line is one sentence"
         assert "Example:" in text, name
         assert ">>> " in text, name
+
+
+def test_every_public_name_has_an_example_that_runs():
+    """In its docstring, which the doctests run, or on a page, which the tests of the pages run."""
+    docs = Path(__file__).parents[2] / "docs"
+    pages = [page.read_text("utf-8") for page in docs.rglob("*.md") if "_build" not in page.parts]
+    blocks = [
+        block for page in pages for block in re.findall(r"```py(?:con|thon)\n(.*?)```", page, re.DOTALL)
+    ]
+    on_pages = set(
+        re.findall(r"\w+", " ".join(block for block in blocks if not block.startswith("# not run:")))
+    )
+    without = [
+        name
+        for name, found in (PUBLIC | APPLICATIONS).items()
+        if ">>> " not in (inspect.getdoc(found) or "") and name.rpartition(".")[2] not in on_pages
+    ]
+    assert without == []
 
 
 def test_every_argument_is_documented():

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from khot.compare.report.grid import Grid
-from khot_bench.adversarial.matrix import ALL_TRAPS, Matrix
+from khot_bench.adversarial.matrix import ALL_TRAPS, Matrix, Row
 from khot_bench.adversarial.reported import REPORTED
 from khot_bench.adversarial.traps import TRAPS, Trap
 
 __all__ = ["MATRIX_TABLES", "matrix_table"]
 
-MATRIX_TABLES = ("adversarial", "adversarial-reported", "adversarial-traps", "adversarial-details")
+MATRIX_TABLES = (
+    "adversarial",
+    "adversarial-summary",
+    "adversarial-reported",
+    "adversarial-traps",
+    "adversarial-details",
+)
 
 
 def matrix_table(matrix: Matrix, name: str = "adversarial") -> Grid:
@@ -17,15 +23,18 @@ def matrix_table(matrix: Matrix, name: str = "adversarial") -> Grid:
 
     Args:
         matrix: what was found.
-        name: `adversarial`, who does what at our own traps; `adversarial-reported`, at those of the peers'
-            tests and issues; `adversarial-traps`, what each trap is; `adversarial-details`, why something is
-            not passed.
+        name: `adversarial`, who does what at our own traps; `adversarial-summary`, how many of all traps each
+            passes and where it fails; `adversarial-reported`, who does what at those of the peers' tests and
+            issues; `adversarial-traps`, what each trap is; `adversarial-details`, why something is not
+            passed.
     """
     expected = tuple(trap.name for trap in ALL_TRAPS)
     if matrix.traps != expected:
         raise ValueError("the matrix has other traps than this khot; run `khot bench adversarial`")
     if name == "adversarial":
         return _outcomes(matrix, "Soft top-k at the inputs that break it", TRAPS, 0)
+    if name == "adversarial-summary":
+        return _summary(matrix)
     if name == "adversarial-reported":
         caption = "At the inputs of the peers' tests and issues"
         return _outcomes(matrix, caption, REPORTED, len(TRAPS))
@@ -57,6 +66,32 @@ def _outcomes(matrix: Matrix, caption: str, traps: tuple[Trap, ...], first: int)
         origin=matrix.origin,
         text_columns=2 + len(traps),
     )
+
+
+def _summary(matrix: Matrix) -> Grid:
+    """khot's operators in one row, as long as they pass alike; a row for each peer."""
+    own = [row for row in matrix.rows if row.kind == "khot"]
+    rows = [_summed(f"**khot, {len(own)} operators**", own, matrix.traps)]
+    rows += [_summed(row.name, [row], matrix.traps) for row in matrix.rows if row.kind != "khot"]
+    return Grid(
+        caption="Traps passed, of those that apply",
+        header=("", "passed", "NaN at", "wrong at", "error at"),
+        rows=tuple(rows),
+        notes=(),
+        origin=matrix.origin,
+        text_columns=5,
+    )
+
+
+def _summed(name: str, rows: list[Row], traps: tuple[str, ...]) -> tuple[str, ...]:
+    cells = [(trap, cell.outcome) for row in rows for trap, cell in zip(traps, row.cells, strict=True)]
+    passed = sum(outcome == "pass" for _, outcome in cells)
+    asked = sum(outcome not in ("n/a", "absent") for _, outcome in cells)
+    where = (
+        ", ".join(dict.fromkeys(trap for trap, outcome in cells if outcome == kind))
+        for kind in ("NaN", "wrong", "error")
+    )
+    return (name, f"{passed} of {asked}", *where)
 
 
 def _traps(matrix: Matrix) -> Grid:

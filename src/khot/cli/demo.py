@@ -63,7 +63,7 @@ def _compare(console: Console) -> None:
     table.add_row("learn", *(f"{count} scores" for count in reached))
     console.print(table)
     console.print(
-        f"The last row: how many scores get a gradient from the weight of {_SCORES[_K]:+.1f}, just below the cut. "
+        f"The last row: how many scores learn from the weight of {_SCORES[_K]:+.1f}, just below the cut. "
         "With a hard top-k none does.\n"
     )
 
@@ -71,7 +71,7 @@ def _compare(console: Console) -> None:
 def _learn(console: Console) -> None:
     """Find 5 planted features of 50 by gradient descent on their scores."""
     console.print(
-        f"Five of fifty features matter. Found by gradient descent on 50 scores, mean of {_SEEDS} runs:"
+        f"Five of fifty features matter. Found by gradient descent on the scores, mean of {_SEEDS} runs:"
     )
     for gate in ("hard_topk", "sigmoid_topk(hard=True)", "sigmoid_topk"):
         runs = [fit_planted_features(gate, seed) for seed in range(_SEEDS)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ def computed(state: State) -> dict[str, Any]:
     """
     scores = torch.tensor(state.scores, dtype=torch.float64)
     return {
-        "hard": hard_topk(scores, round(state.k)).tolist(),
+        "hard": _as_list(hard_topk(scores, round(state.k))),
         "operators": [_tried(_operator, name, scores, state) for name in state.methods],
         "designs": [_tried(_design, name, scores, state) for name in state.designs],
     }
@@ -82,7 +82,7 @@ def _design(name: str, scores: Tensor, state: State) -> dict[str, Any]:
     return {
         "probs": _rounded(sigmoid_topk(scores, k, temperature=state.temperature)),
         "frequency": _rounded(samples.mean(0)),
-        "samples": samples[:20].int().tolist(),
+        "samples": _as_list(samples[:20].int()),
         "exact": kind.exact_inclusion,
     }
 
@@ -94,4 +94,8 @@ def _whole(name: str, k: float) -> int:
 
 
 def _rounded(values: Tensor) -> list[Any]:
-    return (values.detach() * 1e6).round().div(1e6).add(0.0).tolist()
+    return _as_list((values.detach() * 1e6).round() / 1e6 + 0.0)
+
+
+def _as_list(values: Tensor) -> list[Any]:
+    return cast("list[Any]", values.tolist())  # pyright: ignore[reportUnknownMemberType]

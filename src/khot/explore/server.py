@@ -1,8 +1,8 @@
 """The server: five fixed answers and one computation, on this machine alone.
 
 It reads no file after its start, writes none, and has no path that depends on what is asked. Requests under
-another name than 127.0.0.1 or localhost are refused, so that no page of another site can reach it by a name of
-its own; every answer says that the page may load nothing from elsewhere.
+another name than 127.0.0.1 or localhost are refused, so that no page of another site can reach it by a name
+of its own; every answer says that the page may load nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def application() -> Starlette:
     def fixed(text: str, kind: str) -> Callable[[Request], Response]:
         return lambda request: Response(text, media_type=kind)
 
-    routes = [Route("/", lambda request: HTMLResponse(page), methods=["GET"])]
+    def whole_page(request: Request) -> Response:
+        return HTMLResponse(page)
+
+    routes = [Route("/", whole_page, methods=["GET"])]
     routes += [Route(path, fixed(*part), methods=["GET"]) for path, part in parts.items()]
     routes.append(Route("/compute", _compute, methods=["GET"]))
     guards = [

@@ -1,4 +1,4 @@
-"""What the page asks for, checked: every parameter has a rule, and an error names the parameter and its value."""
+"""What the page asks for, checked: every parameter has a rule, and an error names it and its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of docs/migrating/entmax.md and docs/migrating/pot.md, beside the packages they name, in float64."""
+"""The lines of docs/migrating/entmax.md and pot.md, beside the packages they name, in float64."""
 
 import pytest
 import torch
@@ -54,7 +54,9 @@ def test_entmax_bisect(entmax, alpha):
 @pytest.mark.parametrize("budget", [1, 2, 5])
 def test_budget_bisect(entmax, budget):
     agree(
-        lambda x: khot.sparse_topk(x, budget), lambda x: entmax.budget_bisect(x, budget=budget, n_iter=80), 1e-7
+        lambda x: khot.sparse_topk(x, budget),
+        lambda x: entmax.budget_bisect(x, budget=budget, n_iter=80),
+        1e-7,
     )
 
 

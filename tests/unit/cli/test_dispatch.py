@@ -63,7 +63,9 @@ def test_version(capsys):
 def test_an_unknown_command_names_those_there_are(capsys):
     assert main(["dmo"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("khot: 'dmo' is no command; choose from compare, explore, train, sae, demo, doctor")
+    assert error.startswith(
+        "khot: 'dmo' is no command; choose from compare, explore, train, sae, demo, doctor"
+    )
     assert error.count("\n") == 1
 
 

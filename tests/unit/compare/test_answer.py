@@ -29,6 +29,12 @@ def test_the_fastest_of_the_good_ones_is_to_start_with():
     assert found["nearest to the exact selection"] == "best"
 
 
+def test_weights_above_one_are_not_to_start_with():
+    found = winners(record("soft_rank", 0.95, 1e-6), record("sigmoid", 0.6, 1e-5))
+    assert found["start with"] == "sigmoid"
+    assert found["nearest to the exact selection"] == "soft_rank"
+
+
 def test_every_measure_has_its_winner():
     rows = record("rows", 0.7, 1e-3, nccs=0.9, usable=0.2)
     wide = record("wide", 0.7, 1e-3, nccs=0.3, usable=0.9)

@@ -26,7 +26,8 @@ def operator(client, **changed):
 
 
 def numbers(found):
-    return [x for field in ("weights", "gradient") for x in found[field]] + sum(found["jacobian"], [])
+    rows = [found["weights"], found["gradient"], *found["jacobian"]]
+    return [x for row in rows for x in row]
 
 
 def test_the_page_and_its_parts(client):

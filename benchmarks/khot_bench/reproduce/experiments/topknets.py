@@ -138,7 +138,7 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
             rows=tuple(rows),
             notes=(
                 _training_note(ledger),
-                "Of ten classes five are half: top-5 says little but for the pairs, which have 100 classes. "
+                "With ten classes top-5 is easy: it says something for the pairs, which have 100 classes. "
                 "No network was trained on ImageNet.",
                 "MFLOP: one image forward, multiplications and additions of matrix products, the selection "
                 "itself not counted. "

@@ -104,6 +104,18 @@ def update_correction_biases(
     """Update the correction bias of every router in the model that has one; how many there were.
 
     For training loops of one's own; :func:`balance_experts` does it at each step of an optimiser.
+
+    Args:
+        model: the router, or a model that has routers.
+        rate: how far a bias moves.
+        group: the processes whose loads are added up; by default all.
+
+    Example:
+        >>> from khot.apps.moe import TopKRouter
+        >>> router = TopKRouter(4, 3, 1, score="sigmoid", correction_bias=True)
+        >>> _ = router(torch.randn(8, 4))
+        >>> update_correction_biases(router, rate=0.01)
+        1
     """
     routers = _with_bias(model)
     for router in routers:

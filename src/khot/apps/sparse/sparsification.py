@@ -37,6 +37,16 @@ class Sparsification:
 
     Call :meth:`step` after each ``optimizer.step()``, or let it :meth:`follow` the optimizer. Step count,
     masks and whether they are frozen are in the model's ``state_dict``; the history is not.
+
+    Example:
+        >>> from torch import nn
+        >>> from khot.apps.sparse import sparsify
+        >>> model = nn.Sequential(nn.Linear(8, 4))
+        >>> sparse = sparsify(model, density=0.25)
+        >>> sparse.step()  # whether masks were chosen anew
+        True
+        >>> sparse.steps, int((model[0].weight != 0).sum())
+        (1, 8)
     """
 
     def __init__(

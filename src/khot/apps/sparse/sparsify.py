@@ -114,7 +114,17 @@ def sparsify(
 
 
 def sparsification_of(model: nn.Module) -> Sparsification:
-    """The sparsification of a model that was sparsified, or that was copied from one."""
+    """The sparsification of a model that was sparsified, or that was copied from one.
+
+    Args:
+        model: with at least one sparse layer.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 4))
+        >>> sparse = sparsify(model, density=0.25)
+        >>> sparsification_of(model) is sparse
+        True
+    """
     for sparse in _parametrizations(model).values():
         if sparse.group is not None:
             return sparse.group
