@@ -7,8 +7,8 @@
     batch_topk      the k·B largest of a batch that is spread over processes
     expert_loads    how often each expert was chosen, over all processes
 
-Shards are plain tensors, with ``group=``, or DTensors with ``Shard(dim)``. Every process of the group must make
-the call, with the same k, temperature and options; a mistake in one is an error in all.
+Shards are plain tensors, with ``group=``, or DTensors with ``Shard(dim)``. Every process of the group must
+make the call, with the same k, temperature and options; a mistake in one is an error in all.
 """
 
 from khot.parallel.batch import batch_topk

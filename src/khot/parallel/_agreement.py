@@ -1,15 +1,16 @@
 """Whether all processes were called alike: one small exchange before anything else.
 
-A process that waits for numbers the others never send hangs until the time-out, and a process that raises alone
-makes the others hang. So each tells the others, in one message of fixed length, whether its own arguments are
-in order, how long its shard is, and a digest of all that must be the same. If something is not, all raise.
+A process that waits for numbers the others never send hangs until the time-out, and a process that raises
+alone makes the others hang. So each tells the others, in one message of fixed length, whether its own
+arguments are in order, how long its shard is, and a digest of all that must be the same. If something is not,
+all raise.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -85,5 +86,5 @@ def _shown(value: Any) -> str:
     if not isinstance(value, Tensor):
         return str(value)
     if value.numel() <= 8:
-        return f"{value.tolist()}"
+        return str(cast("Any", value).tolist())
     return f"a tensor of shape {tuple(value.shape)} with mean {value.double().mean().item():.9g}"

@@ -1,10 +1,10 @@
-"""Calls on a DTensor: on its local part, by the processes of the mesh dimension that shards the selected one."""
+"""Calls on a DTensor: on its local part, by the processes of the mesh dimension that shards the row."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -78,13 +78,13 @@ def on_dtensor(
         raise ValueError(
             f"{name}: only dim {dim} may be sharded, got {placements}; use scores.redistribute(...) first"
         )
-    if is_dtensor(mask):
+    if mask is not None and is_dtensor(mask):
         if mask.shape != scores.shape:
             raise ValueError(
                 f"{name}: mask, as a DTensor, must have the shape of scores, {tuple(scores.shape)}, "
                 f"got {tuple(mask.shape)}"
             )
-        mask = mask.redistribute(mesh, placements).to_local()  # pyright: ignore
+        mask = cast("Any", mask).redistribute(mesh, placements).to_local()
     members = Group(mesh.get_group(ours[0])) if ours else _Alone()
     y = call(
         scores.to_local(),

@@ -4,12 +4,14 @@ With w = F′ and the mean m = Σwg/Σw of the incoming gradient g, over the who
 
     ∂L/∂x = w (g − m)/τ,   ∂L/∂k = m,   ∂L/∂τ = −Σ z w (g − m)/τ   (``khot.relaxations.threshold._jacobian``)
 
-so that Σw, Σwg, Σzw and Σzwg are all that has to be known of the other shards. Where slopes vanish, ∂L/∂k is a
+so that Σw, Σwg, Σzw and Σzwg are all that has to be known of the other shards. Where slopes vanish, ∂L/∂k is
+a
 limit: half of it is shared among those above the gap and half among those below, each by exp(−its distance
-from the gap/τ), for both gates with exponential tails (``_budget_shares.py``); and +inf that share k have 1/m each.
+from the gap/τ), for both gates with exponential tails (``_budget_shares.py``); and +inf that share k have 1/m
+each.
 
-L is the sum of what all processes start their backward pass from. k and the temperature are the same number in
-all processes, and each process gets the whole of their gradient.
+L is the sum of what all processes start their backward pass from. k and the temperature are the same number
+in all processes, and each process gets the whole of their gradient.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class _Gated(torch.autograd.Function):
                 terms = [w, wg, z * w, z * wg] + (_limits(mine, g, tau, here) if learns_k else [])
                 sums[rows] += torch.stack([term.sum(-1) for term in terms], -1)
         group.total(sums)
-        w_sum, wg_sum, zw_sum, zwg_sum = sums[:, :4].split(1, -1)
+        w_sum, wg_sum, zw_sum, zwg_sum = sums[:, :4].unsqueeze(1).unbind(-1)
         mean = wg_sum / w_sum.clamp_min(torch.finfo(wide.dtype).tiny)
         grad_k = _gradient_in_k(gate, sums, mean, w_sum, k, at).to(k.dtype) if learns_k else None
         grad_t = (-(zwg_sum - mean * zw_sum) / temperature).to(temperature.dtype)
@@ -112,7 +114,7 @@ def _slopes(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> tuple[
 
 
 def _limits(x: Tensor, g: Tensor, temperature: Tensor, at: Threshold) -> list[Tensor]:
-    """The terms of ∂L/∂k where slopes vanish: above the gap, below it, each with and without g; and at +inf."""
+    """The terms of ∂L/∂k where slopes vanish: above the gap and below it, with and without g; and at +inf."""
     finite = x.isfinite()
     above, below = finite & (x >= at.anchor), finite & (x <= at.next_best)
     up = torch.where(above, torch.exp(-(x / 2 - at.anchor / 2) / temperature * 2), 0)
@@ -127,7 +129,7 @@ def _limits(x: Tensor, g: Tensor, temperature: Tensor, at: Threshold) -> list[Te
 
 
 def _gradient_in_k(gate: Gate, sums: Tensor, mean: Tensor, w_sum: Tensor, k: Tensor, at: Threshold) -> Tensor:
-    up, up_g, down, down_g, sure_g = sums[:, 4:].split(1, -1)
+    up, up_g, down, down_g, sure_g = sums[:, 4:].unsqueeze(1).unbind(-1)
     vanishing = w_sum < math.sqrt(torch.finfo(k.dtype).tiny)
     crowded = vanishing & ~at.is_open & (at.rest == 0) & (at.n_sure > 0)
     grad = torch.where(crowded, sure_g / at.n_sure.clamp_min(1), mean)

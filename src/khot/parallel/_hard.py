@@ -1,8 +1,9 @@
 """The k largest of rows that several processes hold, ties by their place in the whole row.
 
-For a small k every process sends its own k best, in the order of their places; of all that are sent each takes
-the k best, and knows which are its own. For a large one the k-th value is found by counting
-(``_order_statistic.py``), and the places left for those equal to it are counted out from the first process on.
+For a small k every process sends its own k best, in the order of their places; of all that are sent each
+takes the k best, and knows which are its own. For a large one the k-th value is found by counting
+(``_order_statistic.py``), and the places left for those equal to it are counted out from the first process
+on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 r"""The r-th largest value of rows that several processes hold, by counting: no score leaves its process.
 
 A process with m of the n entries finds its own ⌈r·m/n⌉-th largest. The one that is sought lies between the
-smallest and the largest of these, which are close together if the shards are alike; for long rows a bracket is
-guessed by a part of the entries, and the counts tell if it was wrong. What is between them is
-counted in 32 classes of the order of floating-point numbers, the class that has it is divided again, and so on
-until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for float64, at most 13.
+smallest and the largest of these, which are close together if the shards are alike; for long rows a bracket
+is guessed by a part of the entries, and the counts tell if it was wrong. What is between them is
+counted in 32 classes of the order of floating-point numbers, the class that has it is divided again, and so
+on until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for float64, at most 13.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _FEW = 1 << 14
 class OrderStatistic(NamedTuple):
     """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it.
 
-    ``next_here`` is the largest below it of those that were counted in this process, −inf if there is none: its
-    maximum over the processes, if it is not −inf, is the next value of the row.
+    ``next_here`` is the largest below it of those that were counted in this process, −inf if there is none:
+    its maximum over the processes, if it is not −inf, is the next value of the row.
     """
 
     value: Tensor

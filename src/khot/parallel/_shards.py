@@ -29,9 +29,9 @@ __all__ = ["Shards", "as_shards"]
 class Shards(NamedTuple):
     """Rows with the selected dimension last: this process's part of them.
 
-    ``scores`` (rows, here) hold −inf where the mask excludes; ``k`` and ``temperature`` are (rows, 1), the same
-    in all processes; ``n`` is the length of a whole row and ``start`` where this part of it begins; ``shape`` is
-    that of the scores with the selected dimension last, which was ``dim``.
+    ``scores`` (rows, here) hold −inf where the mask excludes; ``k`` and ``temperature`` are (rows, 1), the
+    same in all processes; ``n`` is the length of a whole row and ``start`` where this part of it begins;
+    ``shape`` is that of the scores with the selected dimension last, which was ``dim``.
     """
 
     scores: Tensor

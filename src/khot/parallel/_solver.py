@@ -1,12 +1,12 @@
 r"""The threshold of a row that several processes hold.
 
-What is solved, and why so, is said in ``khot.relaxations.threshold._solver``: y = F(z + e), z = (x − m)/τ, the
+What is solved, and why, is said in ``khot.relaxations.threshold._solver``: y = F(z + e), z = (x − m)/τ, the
 anchor m the ⌈k⌉-th largest score, and e the root of P = Q, two sums over the row. Each process sums over its
-part, in float64, the sums of all processes are added (6 numbers a row and step), and all take the same step
+part, in float64, the sums of all processes are added (8 numbers a row and step), and all take the same step
 (``khot.relaxations.threshold._root``). No score is sent.
 
-A long row is solved first by every so many-th of its scores, which costs rounds but next to no work; from there
-one or two sums over all of them are enough.
+A long row is solved first by every so many-th of its scores, which costs rounds but next to no work; from
+there one or two sums over all of them are enough.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _COARSE = 1e-3  # the rounding that this part is solved to
 class Threshold(NamedTuple):
     """What the weights of a row are made of, each (rows, 1) and the same in all processes.
 
-    The weight of a finite score is F(z + offset − fine) if the row ``is_open``, else ``rest``; that of +inf is
-    ``sure``, and that of −inf 0. A row with a NaN is ``invalid``. ``next_best`` is the largest score that a whole
-    k leaves out.
+    The weight of a finite score is F(z + offset − fine) if the row ``is_open``, else ``rest``; that of +inf
+    is ``sure``, and that of −inf 0. A row with a NaN is ``invalid``. ``next_best`` is the largest score that
+    a whole k leaves out.
     """
 
     anchor: Tensor
@@ -55,7 +55,8 @@ class Threshold(NamedTuple):
 class _Rows(NamedTuple):
     """What all processes know of their rows before the search, each (rows, 1).
 
-    ``k_left`` is the budget of the finite scores, and ``excess`` how many more than that are above the anchor.
+    ``k_left`` is the budget of the finite scores, and ``excess`` how many more than that are above the
+    anchor.
     """
 
     gate: Gate
@@ -210,7 +211,7 @@ def _row_sums(rows: _Rows, sums: Tensor) -> RowSums:
     below, above = sums.chunk(2, -1)
     p, q = below[:, :1] + rows.excess.clamp_min(0), above[:, :1] + (-rows.excess).clamp_min(0)
     if rows.gate.reach < math.inf:
-        inside, slope, full = (below + above)[:, 1:].split(1, -1)
+        inside, slope, full = (below + above)[:, 1:].unsqueeze(1).unbind(-1)
         return RowSums(p, q, (inside, slope, rows.k_left - full), None)
     return RowSums(p, q, (below[:, 1:2], above[:, 1:2]), (below[:, 2:3], above[:, 2:3]))
 
@@ -220,8 +221,8 @@ def _refinement(rows: _Rows, offset: Tensor, local_sums: LocalSums, group: Group
     resolution = 8 * torch.finfo(offset.dtype).eps * offset.abs()
     fine = torch.zeros_like(offset)
     for _ in range(2):
-        inside, slope, left = _row_sums(rows, group.total(local_sums(offset, fine))).first
-        step = ((inside - left) / slope).to(offset.dtype)
+        inside, slope, *left = _row_sums(rows, group.total(local_sums(offset, fine))).first
+        step = ((inside - left[0]) / slope).to(offset.dtype)
         accepted = rows.is_open & (step.abs() <= resolution)
         fine = torch.where(accepted, fine + step, fine)  # NaN: nothing is between 0 and 1
     return fine

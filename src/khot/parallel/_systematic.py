@@ -1,4 +1,5 @@
-r"""Systematic sampling of rows that several processes hold: a scan of integers, which add up the same everywhere.
+r"""Systematic sampling of rows that several processes hold: a scan of integers, which add up the same
+everywhere.
 
 Unit i is drawn when 1 − u plus the sum of π up to i passes a whole number (``khot.designs.systematic``). The
 π of the units that are not certain are rounded up to multiples of 2^−s; the sum is then by an integer E too

@@ -1,10 +1,11 @@
-r"""Tree pivotal sampling of rows that several processes hold: one tree over the whole row, wherever it is cut.
+r"""Tree pivotal sampling of rows that several processes hold: one tree over the whole row, wherever it is
+cut.
 
-The tree is that of ``khot.designs.pivotal._duels``, over the places of the whole row, so it does not depend on
-the shards. A process builds what lies below nodes of which it has all leaves; those whose sibling it has not
-are at most two a level, its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in one
-message; every one builds the few nodes above them and decides their duels with the same uniform variables, and
-then goes down its own part alone.
+The tree is that of ``khot.designs.pivotal._duels``, over the places of the whole row, so it does not depend
+on the shards. A process builds what lies below nodes of which it has all leaves; those whose sibling it has
+not are at most two a level, its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in
+one message; every one builds the few nodes above them and decides their duels with the same uniform
+variables, and then goes down its own part alone.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ __all__ = ["draw_tree"]
 class _Top(NamedTuple):
     """The nodes of one level that no process has whole, and all edges there: their numbers, in order.
 
-    ``parents`` are the numbers of the nodes above pairs of them, ``left`` and ``right`` where their children are
-    among the numbers (or behind them, for one that is not there), and ``level`` what is decided at the parents.
+    ``parents`` are the numbers of the nodes above pairs of them, ``left`` and ``right`` where their children
+    are among the numbers (or behind them, for one that is not there), and ``level`` what is decided at the
+    parents.
     """
 
     numbers: list[int]
@@ -109,7 +111,8 @@ def _tops(everyone: Tensor, spans: list[list[tuple[int, int]]], height: int) -> 
                         places.append(node)
                         edge = everyone[rank, :, depth, side]
                         values = [
-                            torch.cat([v, e], -1) for v, e in zip(values, edge.split(1, -1), strict=True)
+                            torch.cat([v, e], -1)
+                            for v, e in zip(values, edge.unsqueeze(1).unbind(-1), strict=True)
                         ]
         order = sorted(range(len(places)), key=places.__getitem__)
         numbers, (rho, floor) = [places[i] for i in order], (v[:, order] for v in values)

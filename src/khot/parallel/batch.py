@@ -5,6 +5,8 @@ Reference: Bussmann, Leask & Nanda (2024), BatchTopK Sparse Autoencoders, arXiv:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,8 +26,8 @@ def batch_topk(
 
     .. math:: \sum_{b=1}^{B} \sum_{i=1}^{n} y_{bi} = k B, \qquad y \in \{0, 1\}^{B \times n}
 
-    so that a row has k in the mean: rows that need more take them from others, wherever these are. As one process
-    with the whole batch does it, ties by process, row and place.
+    so that a row has k in the mean: rows that need more take them from others, wherever these are. As one
+    process with the whole batch does it, ties by process, row and place.
 
     Args:
         scores: the rows (…, n) of this process; how many there are may differ, n must not.
@@ -44,12 +46,16 @@ def batch_topk(
     """
     name, members = "batch_topk", joined(group)
 
-    def describe() -> tuple[int, dict[str, object]]:
+    def describe() -> tuple[int, dict[str, Any]]:
         last = position(name, scores, -1)
         check_count(name, scores, k, last)
         if mask is not None:
             check_mask(name, scores, mask)
-        facts = {"the dtype of scores": scores.dtype, "the length of a row": scores.shape[last], "k": int(k)}
+        facts: dict[str, Any] = {
+            "the dtype of scores": scores.dtype,
+            "the length of a row": scores.shape[last],
+            "k": int(k),
+        }
         return scores.shape[:-1].numel(), facts
 
     device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -2,8 +2,8 @@
 
     y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed), ties by their place in the whole row.
 
-Cost: a selection in each shard, and one message of k numbers a row and process; for k above 512 some messages of
-32 numbers a row instead, whatever k is.
+Cost: a selection in each shard, and one message of k numbers a row and process; for k above 512 some messages
+of 32 numbers a row instead, whatever k is.
 """
 
 from __future__ import annotations

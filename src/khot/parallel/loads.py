@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import ProcessGroup, joined
+from khot.relaxations._special import xlogy
 
 __all__ = ["ExpertLoads", "expert_loads"]
 
@@ -50,7 +51,7 @@ def expert_loads(
     """
     name, members = "expert_loads", joined(group)
 
-    def describe() -> tuple[int, dict[str, object]]:
+    def describe() -> tuple[int, dict[str, Any]]:
         if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"{name}: num_experts must be a positive integer, got {num_experts!r}")
         if indices.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
@@ -58,13 +59,13 @@ def expert_loads(
                 f"{name}: indices must be integers of the shape (tokens, k), "
                 f"got {indices.dtype} of {tuple(indices.shape)}"
             )
-        if indices.numel() and not (0 <= int(indices.min()) and int(indices.max()) < num_experts):
-            raise ValueError(
-                f"{name}: indices must be in 0 … {num_experts - 1}, got {int(indices.min())} … {int(indices.max())}"
-            )
+        low, high = (int(indices.min()), int(indices.max())) if indices.numel() else (0, 0)
+        if low < 0 or high >= num_experts:
+            raise ValueError(f"{name}: indices must be in 0 … {num_experts - 1}, got {low} … {high}")
         if mask is not None and (mask.dtype != torch.bool or mask.shape != indices.shape[:1]):
             raise ValueError(
-                f"{name}: mask must be boolean of shape ({len(indices)},), got {mask.dtype} of {tuple(mask.shape)}"
+                f"{name}: mask must be boolean of shape ({len(indices)},), "
+                f"got {mask.dtype} of {tuple(mask.shape)}"
             )
         return len(indices), {"num_experts": num_experts, "k": indices.shape[1]}
 
@@ -75,6 +76,6 @@ def expert_loads(
     both = members.total(torch.cat([counts, torch.tensor([len(real)], device=device)]))
     counts, tokens = both[:-1], int(both[-1])
     shares = counts.double() / counts.sum().clamp_min(1)
-    entropy = float(-torch.special.xlogy(shares, shares).sum())
+    entropy = float(-xlogy(shares, shares).sum())
     most = torch.tensor(float(num_experts)).log().item()
     return ExpertLoads(counts, tokens, entropy / most if num_experts > 1 else 1.0)

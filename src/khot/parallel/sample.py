@@ -1,8 +1,8 @@
 """Samples of exactly k of the n entries of rows that several processes hold.
 
-Everything that decides is integer arithmetic or the same operations on the same numbers, so that given π and the
-seed a sample does not depend on how many processes there are, nor where the row is cut. Cost: two or three
-messages (and those of :func:`khot.parallel.sigmoid_topk` for scores), O(shard) work a draw.
+Everything that decides is integer arithmetic or the same operations on the same numbers, so that given π and
+the seed a sample does not depend on how many processes there are, nor where the row is cut. Cost: two or
+three messages (and those of :func:`khot.parallel.sigmoid_topk` for scores), O(shard) work a draw.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ def sample(
     largest: bool = True,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r"""Draw exactly ``k`` of the n entries along ``dim``, which is sharded: :func:`khot.sample` of whole rows.
+    r"""Draw exactly ``k`` of the n entries along ``dim``, which is sharded: :func:`khot.sample` of whole
+    rows.
 
     .. math:: x \in \{0, 1\}^n, \quad \textstyle\sum_i x_i = k, \quad P(x_i = 1) = \pi_i
 
     With the same seed the sample is the same for any number of processes, bit by bit if ``probs`` are given;
     from scores, π is the same up to the rounding of float64 sums. ``systematic`` draws what
-    :func:`khot.sample` draws with that seed; the uniform variables of ``tree_pivotal`` are others, which a process
-    can make without making those of all units. No gradient.
+    :func:`khot.sample` draws with that seed; the uniform variables of ``tree_pivotal`` are others, which a
+    process can make without making those of all units. No gradient.
 
     Args:
         scores: this process's shard, or a ``DTensor`` whose other dimensions are not sharded; π is
@@ -69,8 +70,8 @@ def sample(
         probs: instead of scores: inclusion probabilities, with sum k over all shards.
         design: ``"tree_pivotal"`` or ``"systematic"``.
         sample_shape: how many draws, as a shape.
-        generator: with the same state in all processes; by default the first process draws a seed from torch's
-            own for all of them.
+        generator: with the same state in all processes; by default the first process draws a seed from
+            torch's own for all of them.
         dim: the dimension of the n entries.
         mask: boolean, broadcastable to this shard; False is never drawn.
         largest: whether large scores are likely to be drawn, or small ones.
@@ -93,8 +94,8 @@ def sample(
         del temperature
         with torch.no_grad():
             return _drawn(
-                {"scores": scores, "probs": probs}, argument, local, k, design, tuple(sample_shape), generator, dim,
-                mask, largest, members,
+                {"scores": scores, "probs": probs}, argument, local, k, design, tuple(sample_shape),
+                generator, dim, mask, largest, members,
             )  # fmt: skip
 
     if is_dtensor(given):
@@ -217,7 +218,7 @@ def _inclusion(
         wrong.long(),
     ]
     sums = group.total(torch.stack([each.sum(-1) for each in numbers], -1))
-    total, of_room, n_possible, n_wrong = sums.split(1, -1)
+    total, of_room, n_possible, n_wrong = sums.unsqueeze(1).unbind(-1)
     if bool((n_wrong > 0).any()):
         rule = "must not be NaN" if argument == "scores" else "must lie in [0, 1]"
         raise ValueError(f"{name}: {argument} {rule}, got {int(n_wrong.sum())} that do not keep to it")

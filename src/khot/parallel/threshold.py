@@ -14,8 +14,8 @@ from torch import Tensor
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
 from khot.parallel._group import Group, ProcessGroup, joined
-from khot.parallel._shards import as_shards
 from khot.parallel._hard import hard_shards
+from khot.parallel._shards import as_shards
 from khot.relaxations._arguments import Number
 from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._family import gated_topk
@@ -78,7 +78,8 @@ def laplace_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """:func:`khot.laplace_topk` of scores that are sharded along ``dim``; arguments as of :func:`sigmoid_topk`.
+    """:func:`khot.laplace_topk` of scores that are sharded along ``dim``; arguments as of
+    :func:`sigmoid_topk`.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
@@ -108,7 +109,8 @@ def sparse_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """:func:`khot.sparse_topk` of scores that are sharded along ``dim``; arguments as of :func:`sigmoid_topk`.
+    """:func:`khot.sparse_topk` of scores that are sharded along ``dim``; arguments as of
+    :func:`sigmoid_topk`.
 
     Args:
         scores: this process's shard, or a ``DTensor``.

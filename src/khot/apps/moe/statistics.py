@@ -104,7 +104,7 @@ class RoutingStatistics:
                 f"{name}: kept must be boolean of the shape of indices, {tuple(indices.shape)}, "
                 f"got {kept.dtype} of {tuple(kept.shape)}"
             )
-        tokens, k = indices.shape
+        tokens = len(indices)
         real = real_of(name, mask, tokens)
         real = torch.ones(tokens, dtype=torch.bool) if real is None else real.cpu()
         chosen = indices[real]
@@ -114,14 +114,13 @@ class RoutingStatistics:
         before, self._before = self._before, k_hot
         known = before is not None and before.shape == k_hot.shape and len(chosen) > 0
         again = (before & k_hot).sum().item() if before is not None and known else 0
-        found = torch.bincount(chosen[stays], minlength=self.num_experts).tolist()
-        numbers = torch.tensor(
-            [*found, len(chosen), int(stays.sum()), chosen.numel(), again, chosen.numel() * known],
-            dtype=torch.float64,
-        )
+        found = torch.bincount(chosen[stays], minlength=self.num_experts)
+        others = [len(chosen), int(stays.sum()), chosen.numel(), again, chosen.numel() * known]
+        numbers = torch.cat([found.double(), torch.tensor(others, dtype=torch.float64)])
         if self._processes is not None:
             numbers = self._processes.total(numbers)
-        counts, (real_tokens, kept_places, places, again, compared) = numbers[:-5], numbers[-5:].tolist()
+        counts = numbers[:-5]
+        real_tokens, kept_places, places, again, compared = (float(each) for each in numbers[-5:])
         usage = counts / counts.sum().clamp_min(1)
         entropy = -(usage * usage.clamp_min(1e-300).log()).sum().item()
         step = RoutingStep(

@@ -158,9 +158,9 @@ def gate_sums(
 ) -> Tensor:
     r"""Sums of each row at a given offset, over the entries below the anchor and over those above it.
 
-    With a = (x − anchor)/τ + offset − fine: of the distance of F(a) to 0 or to 1 and its two derivatives; for the
-    sparse gate (of norm 2) that distance, the weights in (0, 1), their number and that of weights at 1. Infinite
-    scores are left out.
+    With a = (x − anchor)/τ + offset − fine: of the distance of F(a) to 0 or 1 and two derivatives; for the
+    sparse gate (of norm 2) that distance, the weights in (0, 1), their number and that of weights at 1.
+    Infinite scores are left out.
 
     Args:
         gate: F, but for the normal one.
@@ -179,7 +179,8 @@ def gate_sums(
     rows, n = x.shape
     x = memory(x)
     of_rows = [memory(each.expand(rows, 1)) for each in (anchor, temperature, offset, fine, ties_below)]
-    assert all(each.dtype == x.dtype for each in of_rows[:4]) and ties_below.dtype == torch.bool
+    assert all(each.dtype == x.dtype for each in of_rows[:4])
+    assert ties_below.dtype == torch.bool
     out = torch.empty(rows, 8, dtype=torch.float64)
     kernel = library.gate_sums_f32 if x.dtype == torch.float32 else library.gate_sums_f64
     addresses = [each.data_ptr() for each in of_rows]

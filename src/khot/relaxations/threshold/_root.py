@@ -1,7 +1,7 @@
 """The search for the offset e of a row, from sums over the row alone: whoever has the sums can take the step.
 
-``_solver.py`` says what is searched, and why it is P = Q; here is how: Halley's method on log P − log Q, or the
-gate's own step if its tails reach 0, inside a bracket that shrinks with every sum. A step that leaves the
+``_solver.py`` says what is searched, and why it is P = Q; here is how: Halley's method on log P − log Q, or
+the gate's own step if its tails reach 0, inside a bracket that shrinks with every sum. A step that leaves the
 bracket becomes a bisection. ``khot.parallel`` takes the same steps with sums over several processes.
 """
 
@@ -21,9 +21,9 @@ __all__ = ["RowSums", "Search", "advanced", "bracket", "started", "tie_share"]
 class RowSums(NamedTuple):
     """Sums over each row at an offset, all (…, 1).
 
-    ``p`` and ``q`` are P and Q. Of F′ and F″ there are sums over those below and those above the anchor; a gate
-    that takes its own steps has, in the places of F′, the sum of the weights in (0, 1), that of their slopes,
-    and what is left for them of k.
+    ``p`` and ``q`` are P and Q. Of F′ and F″ there are sums over those below and those above the anchor; a
+    gate that takes its own steps has, in the places of F′, the sum of the weights in (0, 1), that of their
+    slopes, and what is left for them of k.
     """
 
     p: Tensor
