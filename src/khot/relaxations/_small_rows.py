@@ -59,7 +59,11 @@ def small_weights(
     if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
         return None
     shape = scores.shape
-    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in (torch.float32, torch.float64):
+    if (
+        not shape
+        or (dim != -1 and dim != len(shape) - 1)
+        or scores.dtype not in (torch.float32, torch.float64)
+    ):
         return None
     n = shape[-1]
     if not (0 < k < n <= MOST and scores.numel() * k <= _WORK and 1e-10 < temperature < 1e10):

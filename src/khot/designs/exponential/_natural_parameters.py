@@ -152,7 +152,7 @@ def has_kernel(t: Tensor, k: int) -> bool:
 
 
 class CompiledInclusion(Function):
-    """π by the kernel, at t = (θ − reference) + start, in the dtype of θ; once differentiated the portable one."""
+    """π by the kernel, at t = (θ − reference) + start, in the dtype of θ; its gradient has a graph."""
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, reference: Tensor, start: Tensor, k: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -22,7 +22,7 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 
-__all__ = ["fits", "fit", "log_polynomial", "sample"]
+__all__ = ["fit", "fits", "log_polynomial", "sample"]
 
 _SAFE = 600.0  # exp of it is well within the range of float64
 
@@ -128,7 +128,5 @@ def _last(table: Tensor, before: Tensor, share: Tensor) -> Tensor:
     """The last unit of a set from the first so many, at a share in [0, 1) of the table."""
     total = table.gather(-1, (before - 1).clamp_min(0))
     # At u = 0 an impossible unit would do, and at total · u = total none is left.
-    level = torch.minimum(
-        total * share.clamp_min(2.0**-54), torch.nextafter(total, torch.zeros_like(total))
-    )
+    level = torch.minimum(total * share.clamp_min(2.0**-54), torch.nextafter(total, torch.zeros_like(total)))
     return torch.minimum(torch.searchsorted(table, level, right=True), (before - 1).clamp_min(0))

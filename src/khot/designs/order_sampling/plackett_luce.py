@@ -83,7 +83,9 @@ class PlackettLuce(OrderSampling):
         return tilt(self._theta.detach(), int(self.k))
 
     def _keys(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
-        noise = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device).exponential_(generator=generator)
+        noise = torch.empty(rows.shape, dtype=rows.dtype, device=rows.device).exponential_(
+            generator=generator
+        )
         return rows - noise.clamp_min_(2.0**-54).log_()
 
     def _log_prob(self, x: Tensor) -> Tensor:

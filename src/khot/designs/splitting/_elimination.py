@@ -99,7 +99,7 @@ def _strike_off(plan: Elimination, u: Tensor, *, kept: bool) -> Tensor:
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
     batch = plan.pi.shape[:-1]
     samples, rows = u.shape[:2]
-    slots = _slots(plan, u.transpose(0, 1))
+    slots = _slots(plan, u.transpose(0, 1).contiguous())
     units = torch.arange(n, device=slots.device).repeat(rows, samples, 1)
     for t in range(steps):
         slot, now = slots[..., t : t + 1], units[..., t : t + 1].clone()
@@ -112,7 +112,7 @@ def _strike_off(plan: Elimination, u: Tensor, *, kept: bool) -> Tensor:
 
 
 def _slots(plan: Elimination, u: Tensor) -> Tensor:
-    """Where the unit that goes at each step stands, (rows, samples, T) as u: beyond the t that went before."""
+    """Where the unit that goes at each step stands, in the shape of u: beyond the t that went before."""
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
     rows, samples = u.shape[:2]
     step = torch.arange(steps, device=plan.pi.device)

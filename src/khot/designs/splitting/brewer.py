@@ -12,6 +12,7 @@ from khot.relaxations._chunks import chunks
 
 __all__ = ["Brewer"]
 
+
 @register
 class Brewer(KHotDistribution):
     r"""Brewer sampling: k successive draws, with exactly the inclusion probabilities π.

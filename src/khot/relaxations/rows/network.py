@@ -124,7 +124,9 @@ def _kernel(network: Network, distribution: Distribution, n: int, k: int) -> Sma
     if layers and layers[0].wires > n:
         return None
     table = [[layer.first, layer.distance, layer.groups, int(layer.mirrored)] for layer in layers]
-    return SmallKernel("network", torch.tensor(table, dtype=torch.int64).view(-1, 4), distribution == "cauchy")
+    return SmallKernel(
+        "network", torch.tensor(table, dtype=torch.int64).view(-1, 4), distribution == "cauchy"
+    )
 
 
 def _weights(network: Network, distribution: Distribution) -> WeightsOf:
