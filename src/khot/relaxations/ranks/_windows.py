@@ -75,7 +75,9 @@ def matrix_from_ranks(
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, k − first + 1, n); those beyond the allowed entries are 0."""
     logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
-    return relaxed_matrix(name, rows_of(logits_of), scores, k, temperature, dim, mask, first=first)
+    return relaxed_matrix(
+        name, rows_of(logits_of), scores, k, temperature, dim, mask, first=first, takes_none=True
+    )
 
 
 def _width(
