@@ -35,7 +35,7 @@ from khot.relaxations._arguments import (
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations._settled import settle
-from khot.relaxations._small_rows import SmallKernel, small_weights
+from khot.relaxations._small_rows import SmallKernel, small_matrix, small_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 
@@ -137,14 +137,20 @@ def relaxed_matrix(
     anchored: bool = True,
     first: int = 1,
     takes_none: bool = False,
+    kernel: SmallKernel | None = None,
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0.
 
-    Where nothing is to be settled, ``rows_of`` that ``takes_none`` gets that for what is allowed.
+    Where nothing is to be settled, ``rows_of`` that ``takes_none`` gets that for what is allowed; without a
+    gradient the ``kernel`` takes short rows.
     """
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last)
     check_temperature(name, temperature)
+    if kernel is not None and first == 1:
+        matrix = small_matrix(kernel, scores, k, temperature, dim, mask)
+        if matrix is not None:
+            return matrix
     if anchored and takes_none:
         z = _ordinary_by_rows(name, scores, k, temperature, last, mask, dtype)
         if z is not None:

@@ -95,7 +95,15 @@ def softsort_matrix(
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
     return relaxed_matrix(
-        "softsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask, takes_none=True
+        "softsort_matrix",
+        rows_of(_logits),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        takes_none=True,
+        kernel=SmallKernel("softsort"),
     )
 
 
