@@ -66,8 +66,8 @@ WeightsOf = Callable[[Tensor, Allowed, Tensor | None, int], Tensor]
 are allowed, k may be None: the maximum in every row."""
 
 RowsOf = Callable[[Tensor, Any, Tensor], Tensor]
-"""Rows (…, m, n): of scores (…, n), which are allowed (…, n) or None, and ranks (…, m). A rank that does not exist
-may give anything finite."""
+"""Rows (…, m, n): of scores (…, n), which are allowed (…, n) or None, and ranks (…, m). A rank that does not
+exist may give anything finite."""
 
 LogitsOf = Callable[[Tensor, Allowed], Callable[[Tensor], Tensor]]
 """Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""

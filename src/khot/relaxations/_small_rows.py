@@ -21,6 +21,7 @@ from khot.relaxations._arguments import Number
 __all__ = ["MOST", "SmallKernel", "small_matrix", "small_weights"]
 
 MOST = 256  # entries of a row: beyond it the kernels, some of which compare all pairs, gain nothing
+_DTYPES = (torch.float32, torch.float64)
 _LEAST = 1e-10  # of temperatures
 _WORK = 1 << 17  # entries of all rows of all ranks, likewise
 
@@ -60,11 +61,7 @@ def small_weights(
     if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
         return None
     shape = scores.shape
-    if (
-        not shape
-        or (dim != -1 and dim != len(shape) - 1)
-        or scores.dtype not in (torch.float32, torch.float64)
-    ):
+    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in _DTYPES:
         return None
     n = shape[-1]
     if not (0 < k < n <= MOST and scores.numel() * k <= _WORK and _LEAST < temperature < 1 / _LEAST):
@@ -92,11 +89,7 @@ def small_matrix(
     tensor = isinstance(temperature, Tensor)
     if mask is not None or not (is_plain(scores, temperature) if tensor else is_plain(scores)):
         return None
-    if (
-        not shape
-        or (dim != -1 and dim != len(shape) - 1)
-        or scores.dtype not in (torch.float32, torch.float64)
-    ):
+    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in _DTYPES:
         return None
     n = shape[-1]
     if not (0 < k < n <= MOST and scores.numel() * k <= _WORK) or native() is None:

@@ -59,7 +59,8 @@ def small_rows(
         matrix: the k rows (..., k, n) whose sum the weights are; not of networks and of successive halving.
 
     Returns:
-        Like x, or the rows; None where a score is not finite, or huge, or beyond what the kernel has exponentials for.
+        Like x, or the rows; None where a score is not finite, or huge, or beyond what the kernel has
+        exponentials for.
     """
     library = compiled_library()
     check("x", x)
