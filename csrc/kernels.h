@@ -171,7 +171,7 @@ bool poisson_covariance(const real* theta, const double* reference, const double
 bool poisson_weights(const double* probs, double tolerance, int64_t most, double* odds, double* error, int64_t rows, int64_t n,
                      int64_t k, int threads);
 
-// See small_rows.cpp. Weights, or their gradient for `grad` if that is not null. The layers are those of a network alone, whose
+// See small_rows.cpp. Weights, or their gradient for `grad` if that is not null, or the k rows whose sum they are. The layers are those of a network alone, whose
 // wires are at most n, and the window that of ranks alone. 0 where a score is not ordinary, and then nothing is known of out; −1 when there was not enough memory.
 enum class SmallKind {
     softsort = 0,
@@ -189,7 +189,8 @@ struct NetworkLayer {
 };
 
 template <typename real>
-int small_rows(SmallKind kind, const real* x, const real* grad, double tau, double window, const NetworkLayer* layers, int64_t depth,
-               bool cauchy, real* out, int64_t rows, int64_t n, int64_t k, int threads);
+int small_rows(SmallKind kind, const real* x, const real* grad, const double* tau, int64_t tau_stride, const double* window,
+               int64_t window_stride, const NetworkLayer* layers, int64_t depth, bool cauchy, bool matrix, real* out, int64_t rows,
+               int64_t n, int64_t k, int threads);
 
 }  // namespace khot

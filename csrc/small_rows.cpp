@@ -55,7 +55,17 @@ struct Row {
     bool cauchy;
     double *a, *b, *c, *d, *e, *f, *table;
     int64_t* order;
+    double* matrix;  // where the rows go one by one, or null
 };
+
+// A softmax p of rank r = 0, 1, …: into its row of the matrix, or into the sum of all.
+void add(const Row& row, int64_t r, const double* p, double* out) {
+    if (row.matrix != nullptr) {
+        for (int64_t j = 0; j < row.n; ++j) row.matrix[r * row.n + j] = p[j];
+    } else {
+        for (int64_t j = 0; j < row.n; ++j) out[j] += p[j];
+    }
+}
 
 // The first k of a stable sort from the largest down.
 void best_first(const Row& row) {
@@ -100,7 +110,7 @@ void distances(const Row& row, bool squared, const double* g, double* out) {
         for (int64_t earlier = 0; squared && earlier < r; ++earlier) l[row.order[earlier]] = -INFINITY;
         softmax(l, row.n, p);
         if (g == nullptr) {
-            for (int64_t j = 0; j < row.n; ++j) out[j] += p[j];
+            add(row, r, p, out);
             continue;
         }
         softmax_gradient(p, g, row.n, dl);
@@ -126,7 +136,7 @@ void neuralsort(const Row& row, const double* g, double* out) {
         for (int64_t j = 0; j < row.n; ++j) l[j] = (slope * (row.x[j] - row.x[0]) - sums[j]) / row.tau;
         softmax(l, row.n, p);
         if (g == nullptr) {
-            for (int64_t j = 0; j < row.n; ++j) out[j] += p[j];
+            add(row, r - 1, p, out);
             continue;
         }
         softmax_gradient(p, g, row.n, dl);
@@ -172,7 +182,7 @@ void successive(const Row& row, const double* g, double* out) {
     }
     for (int64_t r = 0; r < row.k; ++r, alpha += n, p += n) {
         softmax(alpha, n, p);
-        for (int64_t j = 0; j < n; ++j) out[j] += p[j];
+        add(row, r, p, out);
         if (r + 1 == row.k) break;
         const int64_t top = largest_of(alpha, n);
         const double apart = without_largest(alpha, p, n, top, q);
@@ -294,7 +304,7 @@ bool windows(const Row& row, const double* ranks, const double* g, double* out) 
         const double share = 1 / loops().window_gates(each, row.n, step, p);
         for (int64_t j = 0; j < row.n; ++j) p[j] *= share;
         if (g == nullptr) {
-            for (int64_t j = 0; j < row.n; ++j) out[j] += p[j];
+            add(row, r - 1, p, out);
         } else {
             softmax_gradient(p, g, row.n, dl);
             for (int64_t j = 0; j < row.n; ++j) {
@@ -444,8 +454,9 @@ bool any_kind(SmallKind kind, const Row& row, const double* g, double* out) {
 }  // namespace
 
 template <typename real>
-int small_rows(SmallKind kind, const real* x, const real* grad, double tau, double window, const NetworkLayer* layers, int64_t depth,
-               bool cauchy, real* out, int64_t rows, int64_t n, int64_t k, int threads) {
+int small_rows(SmallKind kind, const real* x, const real* grad, const double* tau, int64_t tau_stride, const double* window,
+               int64_t window_stride, const NetworkLayer* layers, int64_t depth, bool cauchy, bool matrix, real* out, int64_t rows,
+               int64_t n, int64_t k, int threads) {
     std::atomic<int> found{1};
     int64_t comparators = 0;
     for (int64_t layer = 0; layer < depth; ++layer) comparators += layers[layer].groups * layers[layer].distance;
@@ -453,16 +464,18 @@ int small_rows(SmallKind kind, const real* x, const real* grad, double tau, doub
     if (kind == SmallKind::successive_softmax) table = 2 * k * n;
     if (kind == SmallKind::successive_halving) table = 4 * (ROUNDS + 2) * n;
     parallel_ranges(useful_threads(rows * n * k, threads), rows, [&](int64_t begin, int64_t end) {
-        double* memory = static_cast<double*>(std::malloc(sizeof(double) * size_t(10 * n + table)));
+        const int64_t size = matrix ? k * n : n;
+        double* memory = static_cast<double*>(std::malloc(sizeof(double) * size_t(10 * n + table + size)));
         if (memory == nullptr) {
             found = -1;
             return;
         }
-        double *values = memory, *g = memory + n, *result = memory + 2 * n, *next = memory + 3 * n;
-        const Row row{values,       n,           k,           tau,         window,      layers,      depth,       cauchy,
-                      next,         next + n,    next + 2 * n, next + 3 * n, next + 4 * n, next + 5 * n, next + 7 * n,
-                      reinterpret_cast<int64_t*>(next + 6 * n)};
+        double *values = memory, *g = memory + n, *next = memory + 2 * n, *result = next + 7 * n + table;
         for (int64_t r = begin; r < end; ++r) {
+            const Row row{values,   n,        k,        tau[r * tau_stride], window[r * window_stride], layers,
+                          depth,    cauchy,   next,     next + n,            next + 2 * n,              next + 3 * n,
+                          next + 4 * n, next + 5 * n, next + 7 * n, reinterpret_cast<int64_t*>(next + 6 * n),
+                          matrix ? result : nullptr};
             bool ordinary = true;
             for (int64_t i = 0; i < n; ++i) {
                 values[i] = x[r * n + i];
@@ -473,20 +486,20 @@ int small_rows(SmallKind kind, const real* x, const real* grad, double tau, doub
                 found = 0;
                 break;
             }
-            if (!any_kind(kind, row, grad == nullptr ? nullptr : g, result)) {
+            if (!any_kind(kind, row, grad == nullptr ? nullptr : g, matrix ? next + 4 * n : result)) {
                 found = 0;
                 break;
             }
-            for (int64_t i = 0; i < n; ++i) out[r * n + i] = real(result[i]);
+            for (int64_t i = 0; i < size; ++i) out[r * size + i] = real(result[i]);
         }
         std::free(memory);
     });
     return found;
 }
 
-template int small_rows(SmallKind, const float*, const float*, double, double, const NetworkLayer*, int64_t, bool, float*, int64_t,
-                        int64_t, int64_t, int);
-template int small_rows(SmallKind, const double*, const double*, double, double, const NetworkLayer*, int64_t, bool, double*, int64_t,
-                        int64_t, int64_t, int);
+template int small_rows(SmallKind, const float*, const float*, const double*, int64_t, const double*, int64_t,
+                        const NetworkLayer*, int64_t, bool, bool, float*, int64_t, int64_t, int64_t, int);
+template int small_rows(SmallKind, const double*, const double*, const double*, int64_t, const double*, int64_t,
+                        const NetworkLayer*, int64_t, bool, bool, double*, int64_t, int64_t, int64_t, int);
 
 }  // namespace khot

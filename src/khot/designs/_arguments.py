@@ -95,8 +95,8 @@ def normalised(probs: Tensor, k: float) -> Tensor:
     """
     exact = probs.double()
     recorded = probs.requires_grad and torch.is_grad_enabled()
-    # In place where nothing is recorded: each new tensor of a batch is fresh memory, which costs more than what
-    # is computed in it.
+    # In place where nothing is recorded: each new tensor of a batch is fresh memory, which costs more than
+    # what is computed in it.
     room = exact * (1 - exact) if recorded else (1 - exact).mul_(exact)
     total = room.sum(-1, keepdim=True)
     missing = k - exact.sum(-1, keepdim=True)

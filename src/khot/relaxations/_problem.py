@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from ctypes import c_float
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,7 +35,7 @@ from khot.relaxations._arguments import (
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations._settled import settle
-from khot.relaxations._small_rows import SmallKernel, small_weights
+from khot.relaxations._small_rows import SmallKernel, small_matrix, small_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 
@@ -65,9 +65,9 @@ WeightsOf = Callable[[Tensor, Allowed, Tensor | None, int], Tensor]
 """Sum (…, n) of the first k rows: of scores (…, n), which are allowed, k (…, 1), its maximum ≥ 1. Where all
 are allowed, k may be None: the maximum in every row."""
 
-RowsOf = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Rows (…, m, n): of scores (…, n), which are allowed (…, n), and ranks (…, m). A rank that does not exist
-may give anything finite."""
+RowsOf = Callable[[Tensor, Any, Tensor], Tensor]
+"""Rows (…, m, n): of scores (…, n), which are allowed (…, n) or None, and ranks (…, m). A rank that does not
+exist may give anything finite."""
 
 LogitsOf = Callable[[Tensor, Allowed], Callable[[Tensor], Tensor]]
 """Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
@@ -136,10 +136,25 @@ def relaxed_matrix(
     dtype: torch.dtype | None = None,
     anchored: bool = True,
     first: int = 1,
+    takes_none: bool = False,
+    kernel: SmallKernel | None = None,
 ) -> Tensor:
-    """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0."""
+    """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0.
+
+    Where nothing is to be settled, ``rows_of`` that ``takes_none`` gets that for what is allowed; without a
+    gradient the ``kernel`` takes short rows.
+    """
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last)
+    check_temperature(name, temperature)
+    if kernel is not None and first == 1:
+        matrix = small_matrix(kernel, scores, k, temperature, dim, mask)
+        if matrix is not None:
+            return matrix
+    if anchored and takes_none:
+        z = _ordinary_by_rows(name, scores, k, temperature, last, mask, dtype)
+        if z is not None:
+            return rows_of(z, None, torch.arange(first, k + 1, device=z.device)).to(scores.dtype)
     rows, tau = _in_rows(name, scores, temperature, last, mask, dtype)
     surely, excluded = rows == math.inf, rows == -math.inf
     n_surely = surely.sum(-1, keepdim=True)
@@ -232,7 +247,7 @@ def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> We
 def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsOf:
     """Normalised rows."""
 
-    def rows(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
+    def rows(z: Tensor, allowed: Allowed, ranks: Tensor) -> Tensor:
         return normalised(logits_of(z, allowed)(ranks), allowed)
 
     return rows
@@ -270,11 +285,38 @@ def _ordinary(
     if not (0 < k < scores.shape[last] and _TINY < temperature < _HUGE):
         return None
     rows = scores.to(dtype or compute_dtype(scores)).movedim(last, -1)
+    tau = temperature if compute_dtype(scores) == torch.float64 else c_float(temperature).value  # as a tensor
+    return _beside_the_kth(rows, tau, k)
+
+
+def _ordinary_by_rows(
+    name: str,
+    scores: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    last: int,
+    mask: Tensor | None,
+    dtype: torch.dtype | None,
+) -> Tensor | None:
+    """The same where the temperature may be a tensor."""
+    if not isinstance(temperature, Tensor):
+        return _ordinary(scores, k, temperature, last, mask, dtype)
+    if mask is not None or not is_plain(scores, temperature) or not 0 < k < scores.shape[last]:
+        return None
+    low, high = temperature.detach().aminmax()
+    if not (low.item() > _TINY and high.item() < _HUGE):
+        return None
+    rows = scores.to(dtype or compute_dtype(scores)).movedim(last, -1)
+    tau = per_row(name, "temperature", scores, temperature, last)
+    return _beside_the_kth(rows, tau.to(rows.dtype), k)
+
+
+def _beside_the_kth(rows: Tensor, tau: Tensor | float, k: int) -> Tensor | None:
+    """Scores in units of τ beside the k-th largest; None if one of them is not finite, or huge."""
     least, most = rows.detach().aminmax()
     if not (least.item() > -_HUGE and most.item() < _HUGE):  # NaN is not
         return None
     best = hard_topk(rows.detach(), k) > 0
-    tau = temperature if compute_dtype(scores) == torch.float64 else c_float(temperature).value  # as a tensor
     return (rows - torch.where(best, rows.detach(), math.inf).amin(-1, keepdim=True)) / tau
 
 

@@ -18,9 +18,11 @@ from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
 
-__all__ = ["MOST", "SmallKernel", "small_weights"]
+__all__ = ["MOST", "SmallKernel", "small_matrix", "small_weights"]
 
 MOST = 256  # entries of a row: beyond it the kernels, some of which compare all pairs, gain nothing
+_DTYPES = (torch.float32, torch.float64)
+_LEAST = 1e-10  # of temperatures
 _WORK = 1 << 17  # entries of all rows of all ranks, likewise
 
 
@@ -59,20 +61,49 @@ def small_weights(
     if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
         return None
     shape = scores.shape
-    if (
-        not shape
-        or (dim != -1 and dim != len(shape) - 1)
-        or scores.dtype not in (torch.float32, torch.float64)
-    ):
+    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in _DTYPES:
         return None
     n = shape[-1]
-    if not (0 < k < n <= MOST and scores.numel() * k <= _WORK and 1e-10 < temperature < 1e10):
+    if not (0 < k < n <= MOST and scores.numel() * k <= _WORK and _LEAST < temperature < 1 / _LEAST):
         return None
     if native() is None:
         return None
     if scores.requires_grad and torch.is_grad_enabled():
         return cast("Tensor | None", _apply(scores, k, temperature, kernel, portable))
     return kernel(scores, k, temperature)
+
+
+def small_matrix(
+    kernel: SmallKernel,
+    scores: Tensor,
+    k: int,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+) -> Tensor | None:
+    """The rows (…, k, n) where nobody asks for their gradient, as in inference, or None.
+
+    The temperature may be a tensor (…) like the scores without their last dimension; the window is the same.
+    """
+    shape = scores.shape
+    tensor = isinstance(temperature, Tensor)
+    if mask is not None or not (is_plain(scores, temperature) if tensor else is_plain(scores)):
+        return None
+    if not shape or (dim != -1 and dim != len(shape) - 1) or scores.dtype not in _DTYPES:
+        return None
+    n = shape[-1]
+    if not (0 < k < n <= MOST and scores.numel() * k <= _WORK) or native() is None:
+        return None
+    if torch.is_grad_enabled() and (scores.requires_grad or (tensor and temperature.requires_grad)):
+        return None
+    if tensor:
+        low, high = temperature.aminmax()
+        if temperature.shape != shape[:-1] or not (low.item() > _LEAST and high.item() < 1 / _LEAST):
+            return None
+        temperature = temperature.double().contiguous()
+    elif type(temperature) is not float or not _LEAST < temperature < 1 / _LEAST:
+        return None
+    return cpu.small_rows(kernel.kind, scores, k, temperature, window=temperature, matrix=True)
 
 
 class _SmallRows(torch.autograd.Function):

@@ -1,10 +1,24 @@
 """The compiled draws and the portable ones: the same generator gives the same units."""
 
+import itertools
+
 import pytest
+import scipy.stats
 import torch
 
 import khot
-from khot.designs import ConditionalPoisson, RandomSystematic, RandomTreePivotal, Systematic, TreePivotal
+from khot.designs import (
+    Brewer,
+    ConditionalPoisson,
+    Cube,
+    Midzuno,
+    RandomSystematic,
+    RandomTreePivotal,
+    Sampford,
+    Systematic,
+    Tille,
+    TreePivotal,
+)
 from khot.designs.pivotal._duels import draw_all, duels, pivotal_tree, uniforms
 from khot.kernels import cpu
 from strategies.design_examples import probabilities
@@ -12,7 +26,17 @@ from strategies.quick_run import in_turn
 
 pytestmark = pytest.mark.usefixtures("library")
 
-COMPILED = [Systematic, TreePivotal, ConditionalPoisson, RandomSystematic, RandomTreePivotal]
+COMPILED = [
+    Systematic,
+    TreePivotal,
+    ConditionalPoisson,
+    RandomSystematic,
+    RandomTreePivotal,
+    Sampford,
+    Brewer,
+    Tille,
+    Midzuno,
+]
 
 
 def both(monkeypatch, call):
@@ -26,7 +50,7 @@ SIZES = [(1, 1), (2, 1), (3, 2), (17, 5), (100, 99), (1000, 300), (1025, 1), (30
 
 
 def is_long(design, size, dtype):
-    return design is ConditionalPoisson and size == (3000, 70)
+    return design in (ConditionalPoisson, Sampford, Tille) and size == (3000, 70)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +92,71 @@ def test_certain_and_impossible_units(settled):
     pi[5 : 5 + settled] = 1
     pi[100 : 100 + settled] = 0
     k = round(float(pi.sum()))
-    for design in (Systematic, TreePivotal, RandomSystematic, RandomTreePivotal):
+    for design in (Systematic, TreePivotal, RandomSystematic, RandomTreePivotal, Sampford, Brewer, Tille):
         x = design(k, probs=pi).sample((50,), torch.Generator().manual_seed(0))
         assert (x.sum(-1) == k).all()
         assert (x[:, pi == 1] == 1).all()
         assert (x[:, pi == 0] == 0).all()
+
+
+@pytest.mark.parametrize("design", [Brewer, Tille, Midzuno, Sampford])
+def test_certain_and_impossible_units_are_the_same_draws(monkeypatch, design):
+    pi = torch.tensor([[0.5, 1.0, 0.25, 0.0, 0.25, 1.0], [0.0, 1.0, 1.0, 0.0, 1.0, 0.0]], dtype=torch.float64)
+    compiled, portable = both(
+        monkeypatch, lambda: design(3, probs=pi).sample((200,), torch.Generator().manual_seed(0))
+    )
+    assert torch.equal(compiled, portable)
+    assert (compiled[:, pi == 1] == 1).all()
+    assert (compiled[:, pi == 0] == 0).all()
+
+
+@pytest.mark.parametrize("variables", [0, 1, 3])
+def test_the_same_cube(monkeypatch, variables):
+    pi = torch.stack([probabilities(30, 9, seed) for seed in range(2)])
+    pi[1, :3] = torch.tensor([0.0, 1.0, 1.0])
+    pi[1, 3:] *= (9 - 2) / pi[1, 3:].sum()
+    x = torch.rand(30, variables, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    compiled, portable = both(
+        monkeypatch,
+        lambda: Cube(9, probs=pi, balance=x).sample((20,), torch.Generator().manual_seed(0)),
+    )
+    assert torch.equal(compiled, portable)
+
+
+def test_long_rows_in_random_order_have_the_law_of_all_orders():
+    """The order made of random bytes: every set as often as in the mean over all permutations."""
+    n, k, draws = 5, 2, 200_000
+    pi = torch.tensor([0.9, 0.1, 0.6, 0.3, 0.1], dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    random_bytes = torch.randint(0, 256, (draws, 5 * n), dtype=torch.uint8, generator=generator)
+    u = torch.rand(draws, dtype=torch.float64, generator=generator)
+    x = cpu.shuffled_systematic(pi.expand(draws, n).contiguous(), k, u, random_bytes)
+    assert (x.sum(-1) == k).all()
+    sets = Systematic(k, probs=pi).enumerate_support()
+    chance = torch.zeros(len(sets), dtype=torch.float64)
+    orders = list(itertools.permutations(range(n)))
+    for order in orders:
+        chance += Systematic(k, probs=pi[list(order)]).log_prob(sets[:, list(order)]).exp() / len(orders)
+    counts = (x @ sets.T == k).double().sum(0)
+    possible = chance > 0
+    assert counts[~possible].sum() == 0
+    expected = chance[possible] * draws
+    statistic = ((counts[possible] - expected).square() / expected).sum().item()
+    assert statistic < scipy.stats.chi2.isf(1e-4, int(possible.sum()) - 1)
+
+
+def test_long_rows_in_random_order():
+    n = 40_000
+    pi = probabilities(n, 1000).float()
+    pi[7], pi[8] = 1.0, 0.0
+    pi[9:] *= (999 - float(pi[:7].sum())) / float(pi[9:].sum())
+    x = RandomSystematic(1000, probs=pi).sample((3,), torch.Generator().manual_seed(0))
+    assert (x.sum(-1) == 1000).all()
+    assert (x[:, 7] == 1).all()
+    assert (x[:, 8] == 0).all()
+    again = RandomSystematic(1000, probs=pi).sample((3,), torch.Generator().manual_seed(0))
+    assert torch.equal(x, again)
+    assert not torch.equal(x[0], x[1])
 
 
 def test_the_fixed_point_sums_are_fine_enough():

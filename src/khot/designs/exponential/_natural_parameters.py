@@ -30,8 +30,8 @@ from khot.relaxations._chunks import at_once
 __all__ = [
     "FAR",
     "SCAN",
-    "CompiledInclusion",
     "clamped",
+    "compiled_inclusion",
     "draw",
     "has_kernel",
     "inclusion",
@@ -142,7 +142,7 @@ def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
         return float(k > 0) + 0 * t  # a constant, but with the graph of t
     if has_kernel(t, k):
         zero = t.new_zeros((*t.shape[:-1], 1))
-        return cast("Tensor", CompiledInclusion.apply(t, zero, zero, k))
+        return compiled_inclusion(t, zero, zero, k)
     return _portable_inclusion(t, k, scan)
 
 
@@ -151,8 +151,13 @@ def has_kernel(t: Tensor, k: int) -> bool:
     return 0 < k < t.shape[-1] and min(k, t.shape[-1] - k) <= SCAN and cpu.usable(t)
 
 
-class CompiledInclusion(Function):
-    """π by the kernel, at t = (θ − reference) + start, in the dtype of θ; once differentiated the portable one."""
+def compiled_inclusion(theta: Tensor, reference: Tensor, start: Tensor, k: int) -> Tensor:
+    """π by the kernel, at t = (θ − reference) + start, in the dtype of θ."""
+    return cast("Tensor", _CompiledInclusion.apply(theta, reference, start, k))
+
+
+class _CompiledInclusion(Function):
+    """The kernels forward and backward; where a graph of the gradient is asked for, the portable product."""
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, reference: Tensor, start: Tensor, k: int) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]

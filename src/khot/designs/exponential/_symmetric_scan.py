@@ -22,7 +22,7 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 
-__all__ = ["fits", "fit", "log_polynomial", "sample"]
+__all__ = ["fit", "fits", "log_polynomial", "sample"]
 
 _SAFE = 600.0  # exp of it is well within the range of float64
 

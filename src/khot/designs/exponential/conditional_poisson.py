@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ from torch.distributions import register_kl  # pyright: ignore[reportUnknownVari
 from khot.designs.base import KHotDistribution
 from khot.designs.exponential._natural_parameters import (
     FAR,
-    CompiledInclusion,
     clamped,
+    compiled_inclusion,
     draw,
     has_kernel,
     inclusion,
@@ -119,7 +118,7 @@ class ConditionalPoisson(KHotDistribution):
         """Inclusion probabilities π."""
         if self._of_logits is None:
             return super().mean
-        return cast("Tensor", CompiledInclusion.apply(self.logits, *self._of_logits, int(self.k)))
+        return compiled_inclusion(self.logits, *self._of_logits, int(self.k))
 
     def _from_scores(self) -> Tensor:
         if self._given != "logits":

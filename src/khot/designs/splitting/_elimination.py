@@ -15,6 +15,7 @@ and a draw is a shuffle in place (Fisher & Yates) whose places are all known in 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -78,19 +79,19 @@ def strike_off(
     if samples * inclusion.numel() == 0 or steps == 0:
         everything = torch.arange(width, device=inclusion.device)
         return everything.expand(samples, *inclusion.shape[:-1], width)
-    compiled = cpu.usable(inclusion)
-    if compiled:
+    if cpu.usable(inclusion):
         pi, order = sorting.argsort(inclusion)
+        strike = functools.partial(cpu.eliminate, pi, order, kept=kept)
         rows: tuple[int, ...] = inclusion.shape[:-1]
     else:
-        plan = elimination(inclusion, k)
+        strike = functools.partial(_strike_off, elimination(inclusion, k), kept=kept)
         rows = (inclusion.numel() // n,)
     size = at_once(inclusion.numel())
     parts: list[Tensor] = []
     for first in range(0, samples, size):
         shape = (min(size, samples - first), *rows, steps)
         u = torch.rand(shape, dtype=torch.float64, device=inclusion.device, generator=generator)
-        parts.append(cpu.eliminate(pi, order, u, kept=kept) if compiled else _strike_off(plan, u, kept=kept))
+        parts.append(strike(u))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -99,7 +100,7 @@ def _strike_off(plan: Elimination, u: Tensor, *, kept: bool) -> Tensor:
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
     batch = plan.pi.shape[:-1]
     samples, rows = u.shape[:2]
-    slots = _slots(plan, u.transpose(0, 1))
+    slots = _slots(plan, u.transpose(0, 1).contiguous())
     units = torch.arange(n, device=slots.device).repeat(rows, samples, 1)
     for t in range(steps):
         slot, now = slots[..., t : t + 1], units[..., t : t + 1].clone()
@@ -112,7 +113,7 @@ def _strike_off(plan: Elimination, u: Tensor, *, kept: bool) -> Tensor:
 
 
 def _slots(plan: Elimination, u: Tensor) -> Tensor:
-    """Where the unit that goes at each step stands, (rows, samples, T) as u: beyond the t that went before."""
+    """Where the unit that goes at each step stands, in the shape of u: beyond the t that went before."""
     n, steps = plan.pi.shape[-1], plan.c.shape[-1]
     rows, samples = u.shape[:2]
     step = torch.arange(steps, device=plan.pi.device)

@@ -20,7 +20,7 @@ def poisson_inclusion(theta: Tensor, reference: Tensor, start: Tensor, k: int) -
         k: how many units are drawn, 0 < k < n.
 
     Returns:
-        π, in the shape and dtype of theta, and how likely k independent gates σ(t) are open, float64 (..., 1).
+        π, like theta, and how likely k independent gates σ(t) are open, float64 (..., 1).
     """
     library = compiled_library()
     check("theta", theta)

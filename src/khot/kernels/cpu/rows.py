@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from khot.kernels.cpu.passing import check, compiled_library, memory
+from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address
 
 __all__ = ["SmallKind", "small_rows"]
 
@@ -37,12 +37,13 @@ def small_rows(
     kind: SmallKind,
     x: Tensor,
     k: int,
-    temperature: float,
+    temperature: float | Tensor,
     grad: Tensor | None = None,
     *,
     layers: Tensor | None = None,
     cauchy: bool = False,
-    window: float = 1.0,
+    window: float | Tensor = 1.0,
+    matrix: bool = False,
 ) -> Tensor | None:
     """Weights of an operator with a row for every rank, or their gradient.
 
@@ -50,31 +51,34 @@ def small_rows(
         kind: which.
         x: scores, float32 or float64, shape (..., n).
         k: 1 ≤ k ≤ n.
-        temperature: as the operator has it.
+        temperature: as the operator has it, for all rows or float64 for each.
         grad: of the weights, like x; then the gradient of x is returned.
         layers: of a network: first wire, distance, groups and whether mirrored, int64 (depth, 4).
         cauchy: the distribution of a network, if not the logistic one.
-        window: the width of windows around ranks.
+        window: the width of windows around ranks, likewise.
+        matrix: the k rows (..., k, n) whose sum the weights are; not of networks and of successive halving.
 
     Returns:
-        Like x; None where a score is not finite, or huge, or beyond what the kernel has exponentials for.
+        Like x, or the rows; None where a score is not finite, or huge, or beyond what the kernel has
+        exponentials for.
     """
     library = compiled_library()
     check("x", x)
     x = memory(x)
     grad = None if grad is None else memory(grad)
     n = x.shape[-1]
-    out = torch.empty_like(x)
+    out = x.new_empty((*x.shape[:-1], k, n)) if matrix else torch.empty_like(x)
     kernel = library.small_rows_f32 if x.dtype == torch.float32 else library.small_rows_f64
     ordinary = kernel(
         _KINDS[kind],
         x.data_ptr(),
         0 if grad is None else grad.data_ptr(),
-        temperature,
-        window,
+        number_or_address(temperature),
+        number_or_address(window),
         0 if layers is None else layers.data_ptr(),
         0 if layers is None else len(layers),
         int(cauchy),
+        int(matrix),
         out.data_ptr(),
         x.numel() // n,
         n,

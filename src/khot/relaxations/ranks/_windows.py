@@ -72,10 +72,29 @@ def matrix_from_ranks(
     dim: int,
     mask: Tensor | None,
     first: int = 1,
+    kind: cpu.SmallKind | None = None,
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, k − first + 1, n); those beyond the allowed entries are 0."""
-    logits_of = _windows(ranks_of, _width(name, scores, temperature, window, dim))
-    return relaxed_matrix(name, rows_of(logits_of), scores, k, temperature, dim, mask, first=first)
+
+    def logits_of(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:
+        return _windows(ranks_of, _width(name, scores, temperature, window, dim))(z, allowed)
+
+    check_temperature(name, temperature)
+    if window is not None:
+        check_temperature(name, window, "window")
+    kernel = SmallKernel(kind) if kind is not None and window is None else None
+    return relaxed_matrix(
+        name,
+        rows_of(logits_of),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        first=first,
+        takes_none=True,
+        kernel=kernel,
+    )
 
 
 def _width(

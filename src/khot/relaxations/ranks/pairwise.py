@@ -83,7 +83,9 @@ def pairwise_matrix(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The rows of `pairwise_topk`, shape (…, k, n): row r is the r-th best, and sums to 1."""
-    return matrix_from_ranks("pairwise_matrix", pairwise_ranks, scores, k, temperature, window, dim, mask)
+    return matrix_from_ranks(
+        "pairwise_matrix", pairwise_ranks, scores, k, temperature, window, dim, mask, kind="pairwise"
+    )
 
 
 def pairwise_ranks(z: Tensor, allowed: Allowed) -> Tensor:

@@ -92,7 +92,9 @@ def soft_rank_matrix(
     """
     name = "soft_rank_matrix"
     check_regularization(name, regularization)
-    return matrix_from_ranks(name, _ranks(regularization), scores, k, temperature, window, dim, mask)
+    kind = "soft_rank" if regularization == "l2" else None
+    ranks_of = _ranks(regularization)
+    return matrix_from_ranks(name, ranks_of, scores, k, temperature, window, dim, mask, kind=kind)
 
 
 def _ranks(regularization: Regularization) -> RanksOf:

@@ -114,7 +114,8 @@ def iterative_matrix(
     name = "iterative_matrix"
     check_choice(name, "variant", variant, get_args(Variant))
     tau = _root(name, temperature)
-    return relaxed_matrix(name, rows_of(_logits, _normalisers[variant]), scores, k, tau, dim, mask)
+    rows = rows_of(_logits, _normalisers[variant])
+    return relaxed_matrix(name, rows, scores, k, tau, dim, mask, takes_none=True)
 
 
 def _root(name: str, temperature: Number | Tensor) -> Number | Tensor:

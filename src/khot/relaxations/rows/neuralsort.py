@@ -96,7 +96,15 @@ def neuralsort_matrix(
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
     return relaxed_matrix(
-        "neuralsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask, dtype=torch.float64
+        "neuralsort_matrix",
+        rows_of(_logits),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        dtype=torch.float64,
+        takes_none=True,
     )
 
 

@@ -94,7 +94,17 @@ def softsort_matrix(
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
     """
-    return relaxed_matrix("softsort_matrix", rows_of(_logits), scores, k, temperature, dim, mask)
+    return relaxed_matrix(
+        "softsort_matrix",
+        rows_of(_logits),
+        scores,
+        k,
+        temperature,
+        dim,
+        mask,
+        takes_none=True,
+        kernel=SmallKernel("softsort"),
+    )
 
 
 def _logits(z: Tensor, allowed: Allowed) -> Callable[[Tensor], Tensor]:

@@ -31,8 +31,8 @@ from khot.relaxations._arguments import (
 )
 from khot.relaxations._capped import capped_weights
 from khot.relaxations._problem import Allowed, in_full, relaxed_matrix, relaxed_weights
-from khot.relaxations._whole import whole
 from khot.relaxations._small_rows import SmallKernel
+from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
