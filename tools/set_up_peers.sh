@@ -5,6 +5,7 @@
 #   tools/set_up_peers.sh sae          .venv-sae: tools whose folders khot.apps.sae reads and writes: tests/extra/sae
 #   tools/set_up_peers.sh selectors    .venv-selectors: for `khot reproduce features`, tests/extra/selectors
 #   tools/set_up_peers.sh equations    .venv-equations: for `khot reproduce sindy` and `khot reproduce dictionary`
+#   tools/set_up_peers.sh triton       .venv-triton: to interpret and compile the GPU kernels: tests/extra/triton
 #
 # Reads PYTHON=python3.11 and PIP_ARGS="--no-cache-dir". Each package is installed on its own, so one that fails
 # does not stop the others; what failed is printed at the end, and is reported as absent where it would be used.
@@ -25,8 +26,9 @@ case $group in
     sae) extras='[apps]' ;;
     selectors) extras='[apps]' ;;
     equations) extras='[apps,sindy]' ;;
+    triton) extras='' ;;
     *)
-        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, got %s\n' "$group" >&2
+        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, triton, got %s\n' "$group" >&2
         exit 2
         ;;
 esac
@@ -154,6 +156,9 @@ case $group in
         install_package ksvd==0.0.3 pip_install
         install_package spams-bin==2.6.14 pip_install
         install_package scikit-image==0.26.0 pip_install  # its pictures
+        ;;
+    triton)
+        install_package triton==3.9.0 without_dependencies
         ;;
 esac
 

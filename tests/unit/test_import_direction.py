@@ -19,7 +19,7 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"apps", "vision"},
+    {"apps", "interop", "vision"},
     {"khot"},  # khot/__init__.py
     {"compare"},
     {"cli", "__main__"},
@@ -210,6 +210,8 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "triton",
         "pandas",
         "jax",
+        "onnx",
+        "onnxruntime",
         "hypothesis",
         "pytest",
     }
@@ -218,6 +220,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "khot.testing",
         "khot.apps",
         "khot.vision",
+        "khot.interop",
         "khot.compare",
         "khot.cli",
         "khot_bench",

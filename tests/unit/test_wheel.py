@@ -20,6 +20,7 @@ PARTS = {
     "constraints.py",
     "designs",
     "estimators",
+    "interop",
     "kernels",
     "losses",
     "metrics",

@@ -51,9 +51,7 @@ def _shared(slope: Any, log_slope: Any, may_move: Any) -> tuple[Any, Any]:
 
 
 GATES = {
-    "logistic": Gate(
-        jax.nn.sigmoid, _logistic_tail, lambda p, q: jnp.log(p) - jnp.log(q), _logistic_slopes
-    ),
+    "logistic": Gate(jax.nn.sigmoid, _logistic_tail, lambda p, q: jnp.log(p) - jnp.log(q), _logistic_slopes),
     "laplace": Gate(
         lambda a: _laplace_tail(a)[0],
         _laplace_tail,
