@@ -32,7 +32,7 @@ Output = Annotated[Path, typer.Option(help="The JSON file to write.")]
 
 
 def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
-    """Compare with the CPU, then measure beside torch.softmax, on a CUDA device; KHOT_TRITON=1 for the kernels."""
+    """Compare with the CPU, then measure beside torch.softmax, on a CUDA device; see KHOT_TRITON."""
     if not torch.cuda.is_available():
         fail("no CUDA device is here: nobody has run khot's GPU kernels yet, and this machine cannot either")
     rows: list[dict[str, Any]] = []

@@ -80,7 +80,7 @@ def as_tensor(number: float | Tensor, dtype: torch.dtype, device: torch.device |
     By a product: what torch.full makes of a number, Dynamo takes for a constant.
     """
     if isinstance(number, Tensor):
-        return number.to(device, dtype)
+        return number.to(device=device, dtype=dtype)
     return torch.ones((), dtype=dtype, device=device) * number
 
 

@@ -36,7 +36,7 @@ class Resources(NamedTuple):
 
     Attributes:
         registers: 32-bit registers of a thread.
-        spilled: of those that had to be kept in memory; of a CUDA kernel in bytes.
+        spilled: of those that had to be kept in memory; of a CUDA kernel the bytes of its stack frame.
         shared: bytes of shared memory of a program.
     """
 
@@ -105,9 +105,9 @@ def compile_kernel(title: str, target: str) -> Resources:
         return Resources(
             registers, spilled + _number(r"\.sgpr_spill_count:\s*(\d+)", text), made.metadata.shared
         )
-    said = _assembled(made.asm["ptx"])
-    registers = _number(r"Used (\d+) registers", said)
-    return Resources(registers, _number(r"(\d+) bytes spill stores", said), made.metadata.shared)
+    said = _usage(made.asm["cubin"])
+    # What does not fit into registers lies in the stack frame of a thread.
+    return Resources(_number(r"REG:(\d+)", said), _number(r"STACK:(\d+)", said), made.metadata.shared)
 
 
 def _number(pattern: str, text: str) -> int:
@@ -117,20 +117,14 @@ def _number(pattern: str, text: str) -> int:
     return int(found[1])
 
 
-def _assembled(ptx: str) -> str:
-    """What ptxas, which comes with Triton, says of the registers."""
-    architecture = re.search(r"\.target (sm_\w+)", ptx)
-    assert architecture is not None
-    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    newest = architecture[1].startswith("sm_1") and (folder / "ptxas-blackwell").exists()
+def _usage(cubin: bytes) -> str:
+    """What cuobjdump, which comes with Triton, reads from the compiled kernel."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.TemporaryDirectory() as place:
-        source = Path(place) / "kernel.ptx"
-        source.write_text(ptx)
-        command = [folder / ("ptxas-blackwell" if newest else "ptxas"), "-v", f"--gpu-name={architecture[1]}"]
-        done = subprocess.run(
-            [*command, source, "-o", source.with_suffix(".cubin")], capture_output=True, text=True, check=True
-        )
-    return done.stderr
+        kernel = Path(place) / "kernel.cubin"
+        kernel.write_bytes(cubin)
+        command = [tool, "--dump-resource-usage", kernel]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def main(targets: list[str]) -> int:
