@@ -5,7 +5,7 @@ python := .venv/bin/python
 pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
 	-n logical --maxprocesses 4 --ignore=tests/extra
 
-.PHONY: help venv demo test test-full test-extra test-all format bench bench-peers docs sanitize clean distclean \
+.PHONY: help venv demo test test-full test-extra test-gpu test-all format bench bench-peers docs sanitize clean distclean \
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
@@ -36,6 +36,10 @@ test-full: venv ## the costly combinations that make test leaves out
 
 test-extra: venv ## the tests that need more: R, a browser, several processes, peers
 	@tools/test_extra.sh
+
+test-gpu: venv ## the operators and kernels on a GPU: a result file to send in (nobody has run them yet)
+	@KHOT_TRITON=1 $(python) -m pytest -n 0 tests/extra/gpu $(PYTEST_ARGS)
+	@KHOT_TRITON=1 $(python) -m khot bench gpu
 
 test-all: ## test, test-full, then test-extra
 	@$(MAKE) test

@@ -6,6 +6,7 @@
 #   tools/set_up_peers.sh selectors    .venv-selectors: for `khot reproduce features`, tests/extra/selectors
 #   tools/set_up_peers.sh equations    .venv-equations: for `khot reproduce sindy` and `khot reproduce dictionary`
 #   tools/set_up_peers.sh browser      .venv-browser: Playwright and axe-core, for tests/extra/browser
+#   tools/set_up_peers.sh triton       .venv-triton: to interpret and compile the GPU kernels: tests/extra/triton
 #
 # Reads PYTHON=python3.11 and PIP_ARGS="--no-cache-dir". Each package is installed on its own, so one that fails
 # does not stop the others; what failed is printed at the end, and is reported as absent where it would be used.
@@ -27,8 +28,9 @@ case $group in
     selectors) extras='[apps]' ;;
     equations) extras='[apps,sindy]' ;;
     browser) extras='[explore]' ;;
+    triton) extras='' ;;
     *)
-        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, browser, got %s\n' "$group" >&2
+        printf 'set_up_peers.sh: one of peers, sae, selectors, equations, browser, triton, got %s\n' "$group" >&2
         exit 2
         ;;
 esac
@@ -165,6 +167,9 @@ case $group in
     browser)
         install_package playwright==1.65.2 pip_install  # drives the chromium of the system
         install_package axe-core@4.14.0 install_axe
+        ;;
+    triton)
+        install_package triton==3.9.0 without_dependencies
         ;;
 esac
 

@@ -21,6 +21,10 @@ group R r 'committed values are checked also without R' true
 group browser browser/test_compare_page.py 'no browser: apt-get install chromium' command -v chromium
 group 'several processes' processes 'this torch has no torch.distributed' \
     "$python" -c 'import sys, torch.distributed as d; sys.exit(not d.is_available())'
+group 'JAX and ONNX' doors 'not installed: pip install "khot[jax,onnx]"' \
+    "$python" -c 'import jax, onnxruntime, onnxscript'
+python=.venv-triton/bin/python
+group Triton triton 'no .venv-triton: tools/set_up_peers.sh triton' "$python" -c 'import pytest, triton'
 python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'

@@ -54,6 +54,7 @@ Modules and packages
     khot.vision             networks that select k tokens, and a plain vision transformer
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
+    khot.interop            the same for NumPy arrays and in JAX
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
     khot.testing            the contract any operator must pass, for your own operators too
     khot.relaxations        the operators and their registry
@@ -106,7 +107,7 @@ from khot.relaxations import (
 )
 
 if TYPE_CHECKING:
-    from khot import apps, vision
+    from khot import apps, interop, vision
     from khot import testing as testing
 
 try:
@@ -130,6 +131,7 @@ __all__ = [
     "gumbel_topk",
     "hard_topk",
     "heaviside_bounds",
+    "interop",
     "inverse_sigmoid_topk",
     "iterative_topk",
     "kth_best",
@@ -165,7 +167,7 @@ __all__ = [
     "vision",
 ]
 
-_ON_DEMAND = ("apps", "testing", "vision")
+_ON_DEMAND = ("apps", "interop", "testing", "vision")
 
 
 def __getattr__(name: str) -> Any:

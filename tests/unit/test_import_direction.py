@@ -19,7 +19,7 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"apps", "vision"},
+    {"apps", "interop", "vision"},
     {"khot"},  # khot/__init__.py
     {"compare", "explore"},
     {"cli", "__main__"},
@@ -212,6 +212,8 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "jax",
         "starlette",
         "uvicorn",
+        "onnx",
+        "onnxruntime",
         "hypothesis",
         "pytest",
     }
@@ -220,6 +222,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
         "khot.testing",
         "khot.apps",
         "khot.vision",
+        "khot.interop",
         "khot.compare",
         "khot.explore",
         "khot.cli",

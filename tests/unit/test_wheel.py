@@ -21,6 +21,7 @@ PARTS = {
     "designs",
     "estimators",
     "explore",
+    "interop",
     "kernels",
     "losses",
     "metrics",

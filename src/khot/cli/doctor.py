@@ -135,6 +135,7 @@ def _notes(native: NativeStatus, compiler: str | None, headers: bool) -> list[st
     return notes
 
 
+_GPU_KERNELS = "GPU kernels are taken with KHOT_TRITON=1 only: nobody has run them on a GPU yet"
 _REQUIREMENT = re.compile(
     r"""(?P<name>[\w.-]+)(\[(?P<parts>[^\]]*)\])?.*;.*extra\s*==\s*["'](?P<extra>[^"']+)"""
 )
@@ -187,7 +188,7 @@ def lines(report: Report) -> list[str]:
         ("threads", f"{report.threads}, on {report.cpus} CPUs"),
         ("environment", " ".join(f"{k}={v}" for k, v in report.environment.items()) or "no switches set"),
         ("CUDA", ", ".join(report.cuda) or "no device"),
-        ("Triton", report.triton or "not installed"),
+        ("Triton", f"{report.triton or 'not installed'}; {_GPU_KERNELS}"),
     ]
     for extra, missing in report.missing.items():
         hint = f'lacks {", ".join(missing)}: pip install "khot[{extra}]"' if missing else "complete"

@@ -4,5 +4,3 @@
 threshold family, hard top-k and systematic sampling in JAX. Each is imported by its own name: nothing is
 loaded with khot.
 """
-
-__all__ = ["jax", "numpy"]

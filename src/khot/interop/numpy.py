@@ -1,7 +1,7 @@
 """Top-k of NumPy arrays: the kernels of `khot.sigmoid_topk` and its family on the memory of the array.
 
-An array is handed to torch as the memory it is, and a result is an array over the memory that the kernel wrote:
-nothing is copied, if the array
+An array is handed to torch as the memory it is, and a result is an array over the memory that the kernel
+wrote: nothing is copied, if the array
 
 * is float32 or float64 (float16 is computed in float32),
 * has its rows in order along ``axis`` (C-contiguous with ``axis=-1``; other strides are read through one
@@ -120,7 +120,7 @@ def sparse_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """`khot.sparse_topk` of an array: exact zeros and ones; ``norm`` in (1, 2], the rest as in `sigmoid_topk`.
+    """`khot.sparse_topk` of an array: exact zeros and ones; ``norm`` in (1, 2], else as in `sigmoid_topk`.
 
     Example:
         >>> sparse_topk(np.array([1.1, 0.5, 0.2, -1.0]), 2).round(2)

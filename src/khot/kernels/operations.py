@@ -1,23 +1,25 @@
 """The compiled kernels as operations that a graph of ``torch.compile`` can hold.
 
-Each is a raw operation of ``torch.library``: a name with a schema, the kernel as its CPU implementation, what
-its results look like, and a rule for ``vmap``. None has an autograd formula (one registered with torch would
-give ``jvp`` silent zeros): the operators' own ``autograd.Function`` calls them, so that derivatives are
-written once. Compiled, an operator is then one call of its kernel, and there is little to compile.
+Each is a raw operation of ``torch.library``: a name with a schema, the kernel as its CPU implementation, for
+some a Triton kernel as that of a GPU, what its results look like, and a rule for ``vmap``. None has an
+autograd formula (one registered with torch would give ``jvp`` silent zeros): the operators' own
+``autograd.Function`` calls them, so that derivatives are written once. Compiled, an operator is then one call
+of its kernel, and there is little to compile.
 
 Exported programs hold aten operations alone, and never these.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
-from khot.kernels.availability import inside_forward_mode
+from khot.kernels import cpu, triton
+from khot.kernels.availability import inside_a_transform, inside_forward_mode
 from khot.kernels.loader import native
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "sigmoid_jacobian",
     "sigmoid_topk",
     "taken",
+    "taken_on_gpu",
     "topk_entries",
 ]
 
@@ -55,26 +58,55 @@ def taken(*tensors: Tensor, constants: bool = False) -> bool:
     )
 
 
-def as_tensor(number: float | Tensor, dtype: torch.dtype) -> Tensor:
+def taken_on_gpu(*tensors: Tensor) -> bool:
+    """Whether to call those with a GPU kernel, compiled and eagerly: asked for, and not exporting.
+
+    Nor inside of the transforms of ``torch.func``, nor where derivatives of derivatives are wanted.
+    """
+    return (
+        bool(tensors)
+        and all(t.is_cuda for t in tensors)
+        and _triton_is_on()
+        and triton.usable(*tensors)
+        and not torch.compiler.is_exporting()
+        and not inside_forward_mode()
+        and not inside_a_transform()
+    )
+
+
+def as_tensor(number: float | Tensor, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
     """A number as a tensor without dimensions, so that another number is not another program.
 
     By a product: what torch.full makes of a number, Dynamo takes for a constant.
     """
-    return number.to(dtype) if isinstance(number, Tensor) else torch.ones((), dtype=dtype) * number
+    if isinstance(number, Tensor):
+        return number.to(device=device, dtype=dtype)
+    return torch.ones((), dtype=dtype, device=device) * number
 
 
 def _library_is_there() -> bool:
     return native() is not None
 
 
+def _triton_is_on() -> bool:
+    return triton.switched_on()
+
+
 # What torch.compiler.assume_constant_result does; that would import Dynamo with khot.
 cast("Any", _library_is_there)._dynamo_marked_constant = True
+cast("Any", _triton_is_on)._dynamo_marked_constant = True
 
 
 def _operation(
-    schema: str, kernel: Callable[..., Any], *, rows: list[int], results: list[Result], k: int | None = None
+    schema: str,
+    kernel: Callable[..., Any],
+    *,
+    rows: list[int],
+    results: list[Result],
+    k: int | None = None,
+    gpu: str | None = None,
 ) -> Callable[..., Any]:
-    """Register an operation.
+    """Register an operation; ``gpu`` names the module of ``khot.kernels.triton`` that has it too.
 
     ``rows`` says which of its arguments are tensors (…, n) or (…, 1); the first of them is what ``results``
     are ``"like"``, hold one value a ``"row"`` or a ``"pair"`` of values of, or ``"indices"`` into; argument
@@ -83,6 +115,8 @@ def _operation(
     name = schema.partition("(")[0]
     library.define(schema)
     library.impl(name, kernel, "CPU")
+    if gpu is not None:
+        library.impl(name, _from_triton(gpu, name), "CUDA")
 
     def fake(*arguments: Any) -> Any:
         places = 1 if k is None else arguments[k]
@@ -105,6 +139,15 @@ def _operation(
 
     _torch_library.register_vmap(f"khot::{name}", batched, lib=library)
     return cast("Callable[..., Any]", operation)
+
+
+def _from_triton(module: str, name: str) -> Callable[..., Any]:
+    """The kernel of that name, imported when it is called: few have Triton."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(f"khot.kernels.triton.{module}"), name)(*arguments)
+
+    return call
 
 
 def _in_front(tensor: Tensor, dim: int | None, rank: int, size: int) -> Tensor:
@@ -132,6 +175,7 @@ gated_topk = _operation(
     _gated,
     rows=[1, 2, 3, 4],
     results=["like", "like"],
+    gpu="gates",
 )
 """Weights and state of a member of the threshold family; see ``khot.kernels.cpu.gated_topk``."""
 
@@ -156,6 +200,7 @@ gate_jacobian = _operation(
     cpu.gate_jacobian,
     rows=[0, 1, 2],
     results=["like", "row"],
+    gpu="gates",
 )
 """Its Jacobian times a vector, and the weighted mean in it."""
 
@@ -164,6 +209,7 @@ hard_topk = _operation(
     cpu.hard_topk,
     rows=[0, 1, 2],
     results=["like"],
+    gpu="order",
 )
 """Ones at the k largest."""
 

@@ -40,7 +40,8 @@ def test_facts_of_this_machine():
     assert report.threads == torch.get_num_threads()
     assert 1 <= report.cpus <= (os.cpu_count() or 1)
     assert report.native == status()
-    assert set(report.missing) == {"apps", "sae", "sindy", "cli", "compare", "triton", "docs", "dev"}
+    extras = {"apps", "sae", "sindy", "cli", "compare", "triton", "jax", "onnx", "docs", "dev"}
+    assert set(report.missing) == extras
 
 
 def test_tested_torch_is_the_pinned_one():

@@ -1,8 +1,8 @@
 """The threshold family in JAX: yᵢ = F((xᵢ + c)/τ), c such that Σy = k.
 
-Values and derivatives as in ``khot.relaxations.threshold``. The tangent rule is linear and is written once: forward
-mode takes it as it is, reverse mode transposes it, and what it is made of has such a rule itself, so that
-all orders are right.
+Values and derivatives as in ``khot.relaxations.threshold``. The tangent rule is linear and is written once:
+forward mode takes it as it is, reverse mode transposes it, and what it is made of has such a rule itself, so
+that all orders are right.
 """
 
 # pyright: basic

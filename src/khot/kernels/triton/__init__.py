@@ -1,9 +1,9 @@
 """Kernels for GPUs, in Triton, behind the same operations as those for the CPU.
 
-**Nobody has run them on a GPU yet.** They are tested by Triton's interpreter, on the CPU, and compiled for the
-architectures in ``khot.kernels.triton.compiled``; so they are taken only where ``KHOT_TRITON=1`` asks for them.
-Otherwise a tensor on a GPU takes the portable path, in torch operations. ``make test-gpu`` and ``khot bench gpu``
-are for whoever has a GPU.
+**Nobody has run them on a GPU yet.** They are tested by Triton's interpreter, on the CPU, and compiled for
+the architectures in ``khot.kernels.triton.compiled``; so they are taken only where ``KHOT_TRITON=1`` asks for
+them. Otherwise a tensor on a GPU takes the portable path, in torch operations. ``make test-gpu`` and ``khot
+bench gpu`` are for whoever has a GPU.
 
 Scores are float32, float16 or bfloat16, computed in float32. A program computes one row, in blocks of at most
 ``rows.LARGEST_BLOCK`` entries: a row that fits is one block, a longer one is gone through block by block.

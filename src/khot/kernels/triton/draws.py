@@ -3,8 +3,6 @@
 # pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -16,7 +14,7 @@ __all__ = ["pivotal", "systematic"]
 
 
 def systematic(probs: Tensor, k: int, u: Tensor) -> Tensor:
-    """Ones at the units over the points u, u + 1, … on the cumulative sums; see ``khot.kernels.cpu.systematic``.
+    """Ones at the units over the points u, u + 1, … on the sums; see ``khot.kernels.cpu.systematic``.
 
     Args:
         probs: inclusion probabilities (…, n), with sum k up to rounding.
@@ -36,14 +34,12 @@ def systematic(probs: Tensor, k: int, u: Tensor) -> Tensor:
 
 
 @triton.jit
-def _least(a: Any, b: Any) -> Any:
+def _least(a, b):
     return tl.minimum(a, b)
 
 
 @triton.jit
-def systematic_kernel(
-    probs_ptr: Any, u_ptr: Any, out_ptr: Any, rows: Any, n: Any, k: Any, BLOCK: tl.constexpr
-) -> None:
+def systematic_kernel(probs_ptr, u_ptr, out_ptr, rows, n, k, BLOCK: tl.constexpr):
     """One draw of one row; units with π = 1 are set aside, sums are taken in float64."""
     draw = tl.program_id(0).to(tl.int64)
     probs_ptr += (draw % rows) * n
@@ -58,8 +54,8 @@ def systematic_kernel(
     size = (k - certain).to(tl.float64)
     scale = size / tl.where(total > 0, total, 1.0)
 
-    # How many are drawn up to each unit: as many as there are points before its end; but one a unit, because two
-    # points may lie over an arc that is as long as 1 but for rounding, and all of them at the end.
+    # How many are drawn up to each unit: as many as there are points before its end; but one a unit, because
+    # two points may lie over an arc that is as long as 1 but for rounding, and all of them at the end.
     units = n - certain
     summed, passed, least = tl.zeros((), tl.float64), tl.zeros((), tl.int32), tl.zeros((), tl.int32)
     before = tl.zeros((), tl.int32)
@@ -89,8 +85,8 @@ def pivotal(probs: Tensor, k: int, u: Tensor, over: Tensor, left: Tensor) -> Ten
     Args:
         probs: inclusion probabilities (…, n), with sum k up to rounding.
         k: how many units are drawn.
-        u: float64 in [0, 1), shape (draws, …, leaves − 1), for the inner nodes of a heap whose leaves are n rounded
-            up to a power of two.
+        u: float64 in [0, 1), shape (draws, …, leaves − 1), for the inner nodes of a heap whose leaves are n
+            rounded up to a power of two.
         over: whether the two children of a node exceed 1, (…, leaves − 1), in the order of u, and
         left: the probability that the left one takes what only one can have.
     """
@@ -119,18 +115,18 @@ def pivotal(probs: Tensor, k: int, u: Tensor, over: Tensor, left: Tensor) -> Ten
 
 @triton.jit
 def pivotal_kernel(
-    probs_ptr: Any,
-    u_ptr: Any,
-    over_ptr: Any,
-    left_ptr: Any,
-    out_ptr: Any,
-    rows: Any,
-    n: Any,
-    inner: Any,
-    k: Any,
+    probs_ptr,
+    u_ptr,
+    over_ptr,
+    left_ptr,
+    out_ptr,
+    rows,
+    n,
+    inner,
+    k,
     LEVELS: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """A block of units of one draw: each goes down from the root to itself, past the duels that all share."""
     draw = tl.program_id(0).to(tl.int64)
     row = draw % rows

@@ -1,13 +1,11 @@
 """The threshold family in Triton: weights, state and Jacobian products.
 
-The solver is that of ``khot.relaxations.threshold._newton``: Newton's method on log P − log Q from the middle of a
-bracket around the ⌈k⌉-th largest. For the sparse gate it is a bracketed Newton search in [0, 1].
+The solver is that of ``khot.relaxations.threshold._newton``: Newton's method on log P − log Q from the middle
+of a bracket around the ⌈k⌉-th largest. For the sparse gate it is a bracketed Newton search in [0, 1].
 """
 
 # pyright: basic, reportMissingImports=false
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -80,7 +78,7 @@ def gate_jacobian(
 
 
 @triton.jit
-def _tail(a: Any, GATE: tl.constexpr) -> Any:
+def _tail(a, GATE: tl.constexpr):
     """F(a) and F′(a), exact in a relative sense for a → −∞."""
     if GATE == 0:
         small = tl.exp(-tl.abs(a))
@@ -91,7 +89,7 @@ def _tail(a: Any, GATE: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _quantile(part: Any, remainder: Any, whole: Any, GATE: tl.constexpr) -> Any:
+def _quantile(part, remainder, whole, GATE: tl.constexpr):
     p, q = tl.maximum(part / whole, 1.2e-38), tl.maximum(remainder / whole, 1.2e-38)
     if GATE == 0:
         return tl.log(p) - tl.log(q)
@@ -99,7 +97,7 @@ def _quantile(part: Any, remainder: Any, whole: Any, GATE: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _distance(x: Any, half_anchor: Any, half_t: Any) -> Any:
+def _distance(x, half_anchor, half_t):
     """(x − anchor)/τ, at most 1e4 and −1e4 where excluded; differences of halves cannot overflow."""
     half = tl.minimum(tl.maximum(x, -3.4028234e38), 3.4028234e38) * 0.5
     z = tl.minimum(tl.maximum((half - half_anchor) / half_t, -1e4), 1e4)
@@ -108,18 +106,18 @@ def _distance(x: Any, half_anchor: Any, half_t: Any) -> Any:
 
 @triton.jit
 def gated_kernel(
-    x_ptr: Any,
-    mask_ptr: Any,
-    k_ptr: Any,
-    t_ptr: Any,
-    y_ptr: Any,
-    state_ptr: Any,
-    n: Any,
+    x_ptr,
+    mask_ptr,
+    k_ptr,
+    t_ptr,
+    y_ptr,
+    state_ptr,
+    n,
     GATE: tl.constexpr,
     HAS_MASK: tl.constexpr,
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """One row of scores → its weights and state."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * n
@@ -204,8 +202,8 @@ def gated_kernel(
             y = tl.minimum(tl.maximum(a, 0.0), 1.0)
             state = y
         else:
-            y, _ = _tail(a, GATE)
-            tail, _ = _tail(-tl.abs(a), GATE)
+            y = _tail(a, GATE)[0]
+            tail = _tail(-tl.abs(a), GATE)[0]
             state = tl.where(a > 0, -tail, tail)
         y = tl.where(k > 0, y, 0.0)
         state = tl.where(tl.abs(x) == float("inf"), 0.0, tl.where(movable > 0, state, 0.0))
@@ -215,7 +213,7 @@ def gated_kernel(
 
 
 @triton.jit
-def _slope(state: Any, GATE: tl.constexpr) -> Any:
+def _slope(state, GATE: tl.constexpr):
     if GATE == 0:
         return tl.abs(state) * (1 - tl.abs(state))
     if GATE == 1:
@@ -225,15 +223,15 @@ def _slope(state: Any, GATE: tl.constexpr) -> Any:
 
 @triton.jit
 def jacobian_kernel(
-    state_ptr: Any,
-    grad_ptr: Any,
-    t_ptr: Any,
-    out_ptr: Any,
-    mean_ptr: Any,
-    n: Any,
+    state_ptr,
+    grad_ptr,
+    t_ptr,
+    out_ptr,
+    mean_ptr,
+    n,
     GATE: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """One row: w(g − Σwg/Σw)/τ and Σwg/Σw; what has no slope takes no part."""
     row = tl.program_id(0).to(tl.int64)
     state_ptr += row * n

@@ -3,8 +3,6 @@
 # pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -40,14 +38,14 @@ def hard_topk(x: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @triton.jit
 def hard_kernel(
-    x_ptr: Any,
-    mask_ptr: Any,
-    k_ptr: Any,
-    out_ptr: Any,
-    n: Any,
+    x_ptr,
+    mask_ptr,
+    k_ptr,
+    out_ptr,
+    n,
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """One row: ties go to the lower index, NaN counts as the largest, −inf is never selected."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * n
@@ -77,8 +75,8 @@ def hard_kernel(
 def tournament_round(v: Tensor, left: int) -> tuple[Tensor, Tensor]:
     """One round of successive halving on rows (…, m) sorted from the best down, of which ``left`` remain.
 
-    The first 2·left − m pass alone; of the others the best meets the worst, and they are blended by σ of their
-    difference.
+    The first 2·left − m pass alone; of the others the best meets the worst, and they are blended by σ of
+    their difference.
 
     Returns:
         The rows (…, left) after it, and the share of the better one in each place, 1 where it was alone.
@@ -113,9 +111,7 @@ def tournament_round_gradient(v: Tensor, share: Tensor, grad: Tensor, grad_share
 
 
 @triton.jit
-def round_kernel(
-    v_ptr: Any, blended_ptr: Any, share_ptr: Any, m: Any, left: Any, BLOCK: tl.constexpr
-) -> None:
+def round_kernel(v_ptr, blended_ptr, share_ptr, m, left, BLOCK: tl.constexpr):
     """A block of the places that are left, of one row."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -133,15 +129,15 @@ def round_kernel(
 
 @triton.jit
 def round_gradient_kernel(
-    v_ptr: Any,
-    share_ptr: Any,
-    grad_ptr: Any,
-    grad_share_ptr: Any,
-    out_ptr: Any,
-    m: Any,
-    left: Any,
+    v_ptr,
+    share_ptr,
+    grad_ptr,
+    grad_share_ptr,
+    out_ptr,
+    m,
+    left,
     BLOCK: tl.constexpr,
-) -> None:
+):
     """The same block backward: each place writes the gradients of the two that met there."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -3,8 +3,6 @@
 # pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -31,7 +29,7 @@ def per_row(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor
 
 
 @triton.jit
-def read(x_ptr: Any, mask_ptr: Any, at: Any, n: Any, HAS_MASK: tl.constexpr) -> Any:
+def read(x_ptr, mask_ptr, at, n, HAS_MASK: tl.constexpr):
     """Scores as float32; −inf beyond the row and where the mask excludes; no negative zero."""
     x = tl.load(x_ptr + at, mask=at < n, other=-float("inf")).to(tl.float32) + 0.0
     if HAS_MASK:
@@ -41,22 +39,20 @@ def read(x_ptr: Any, mask_ptr: Any, at: Any, n: Any, HAS_MASK: tl.constexpr) -> 
 
 
 @triton.jit
-def key_of(x: Any) -> Any:
+def key_of(x):
     """An int32 in the order of x; NaN is the largest."""
     bits = x.to(tl.int32, bitcast=True)
     return tl.where(x != x, 0x7FFFFFFF, tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
 
 
 @triton.jit
-def value_of_key(key: Any) -> Any:
+def value_of_key(key):
     """The score whose key it is."""
     return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
 
 
 @triton.jit
-def count_from(
-    x_ptr: Any, mask_ptr: Any, n: Any, key: Any, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr
-) -> Any:
+def count_from(x_ptr, mask_ptr, n, key, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr):
     """How many entries have this key or a larger one."""
     count = tl.zeros((), tl.int32)
     for start in range(0, n, BLOCK):
@@ -67,7 +63,7 @@ def count_from(
 
 
 @triton.jit
-def kth_key(x_ptr: Any, mask_ptr: Any, n: Any, rank: Any, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr) -> Any:
+def kth_key(x_ptr, mask_ptr, n, rank, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr):
     """The key of the rank-th largest, 1 ≤ rank ≤ n, bit by bit."""
     nonnegative = count_from(x_ptr, mask_ptr, n, 0, HAS_MASK, BLOCK)
     key = tl.where(nonnegative >= rank, 0, -2147483648).to(tl.int32)

@@ -3,8 +3,8 @@
 In units of τ from the anchor, the ⌈k⌉-th best, the offset e of yᵢ = clamp(zᵢ + e, 0, 1) lies in [0, 1]: the
 anchor's own weight. There each entry has one breakpoint: those below the anchor begin to grow at −z, those
 above it have grown to 1 at 1 − z. Between two breakpoints Σy is linear, so the sums at all of them tell which
-piece holds the root, and a Newton step from its middle ends there. More such steps restore the digits that the
-sums have lost.
+piece holds the root, and a Newton step from its middle ends there. More such steps restore the digits that
+the sums have lost.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu, operations
+from khot.kernels import cpu, operations, triton
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import (
@@ -118,15 +118,19 @@ def _compiled(
     dim: int,
     mask: Tensor | None,
 ) -> Tensor | None:
-    """The weights by the kernel as an operation of a compiled graph, or None where that cannot be.
+    """The weights by the kernel as an operation, in a compiled graph or on a GPU; None where that cannot be.
 
     Little is done beside it: whatever else there is, Inductor would have to compile.
     """
-    if gate.kernel is None or not operations.taken() or must_linearise():
+    if gate.kernel is None:
+        return None
+    on_gpu = triton.serves(gate.kernel, gate.norm) and operations.taken_on_gpu(scores)
+    if not (on_gpu or operations.taken()) or must_linearise():
         return None
     last = position(name, scores, dim)
     dtype = compute_dtype(scores)
-    if not operations.taken(rows := scores.to(dtype).movedim(last, -1)):
+    rows = scores.to(dtype).movedim(last, -1)
+    if not (on_gpu or operations.taken(rows)):
         return None
     check_budget(name, scores, k, last)
     check_temperature(name, temperature)
@@ -136,10 +140,10 @@ def _compiled(
     k_rows, t_rows = (
         per_row(name, argument, scores, value, last)
         if isinstance(value, Tensor) and (value.requires_grad or value.dim())
-        else operations.as_tensor(value, dtype)
+        else operations.as_tensor(value, dtype, scores.device)
         for argument, value in (("k", k), ("temperature", within_range(temperature, dtype)))
     )
-    if gate is LOGISTIC and not _learns(k_rows, t_rows):
+    if gate is LOGISTIC and not on_gpu and not _learns(k_rows, t_rows):
         y = sigmoid_from_weights(rows, k_rows, t_rows, mask)
     else:
         y = compiled_gated(gate, rows, k_rows, t_rows, mask)[0]

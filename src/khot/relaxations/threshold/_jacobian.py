@@ -18,7 +18,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu, operations
+from khot.kernels import cpu, operations, triton
 from khot.relaxations.threshold._budget_shares import budget_shares
 from khot.relaxations.threshold._gates import Gate
 
@@ -45,10 +45,14 @@ def backward_product(
         gate.kernel is not None
         and grad_y is not None
         and grad_state is None
-        and operations.taken(state, grad_y)
+        and (operations.taken(state, grad_y) or _taken_on_gpu(gate, state, grad_y))
     ):
         return operations.gate_jacobian(
-            state, grad_y, operations.as_tensor(temperature, state.dtype), gate.kernel, gate.norm
+            state,
+            grad_y,
+            operations.as_tensor(temperature, state.dtype, state.device),
+            gate.kernel,
+            gate.norm,
         )
     slope = gate.slope(state)
     moves = slope > 0
@@ -59,6 +63,11 @@ def backward_product(
         by_shift = by_shift + gate.state_slope(state, slope) * torch.where(moves, grad_state, 0)
     grad_k = by_shift.sum(-1, keepdim=True) / _total(slope)
     return (by_shift - slope * grad_k) / temperature, grad_k
+
+
+def _taken_on_gpu(gate: Gate, *tensors: Tensor) -> bool:
+    twice = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    return not twice and triton.serves(gate.kernel, gate.norm) and operations.taken_on_gpu(*tensors)
 
 
 def centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Tensor:

@@ -4,8 +4,8 @@ It is the root of h(e) = log P − log Q of ``_solver.py`` by Newton's method, f
 bracket, whose ends no step may leave. For a gate with smooth, log-concave tails h is so nearly linear that no
 bisection is needed, and `Gate.newton_steps` steps are enough for any row
 (``tests/strategies/adversarial_rows.py``). P and Q are computed side by side, as two rows of one tensor,
-with e and −e as their offsets. Nothing is set apart: infinite scores are numbers far from the anchor, or equal to
-it.
+with e and −e as their offsets. Nothing is set apart: infinite scores are numbers far from the anchor, or
+equal to it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+"""The command `khot bench gpu`: for whoever has a GPU; it writes a file to send in."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor
+
+import khot
+from khot.compare.machine import find_commit, find_machine, find_versions
+from khot.kernels import triton
+from khot.whole_files import write_json
+from khot_bench.commands import fail
+
+__all__ = ["gpu"]
+
+SHAPES = ((8192, 64), (4096, 256), (1024, 1024), (64, 16384), (1, 1_000_000))
+OPERATORS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "sigmoid": khot.sigmoid_topk,
+    "laplace": khot.laplace_topk,
+    "sparse": khot.sparse_topk,
+    "hard": khot.hard_topk,
+}
+Quick = Annotated[bool, typer.Option("--quick", help="One small shape, few repeats: to see that it runs.")]
+Output = Annotated[Path, typer.Option(help="The JSON file to write.")]
+
+
+def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
+    """Compare with the CPU, then measure beside torch.softmax, on a CUDA device; see KHOT_TRITON."""
+    if not torch.cuda.is_available():
+        fail("no CUDA device is here: nobody has run khot's GPU kernels yet, and this machine cannot either")
+    rows: list[dict[str, Any]] = []
+    for shape in SHAPES[:1] if quick else SHAPES:
+        x = torch.randn(shape, device="cuda")
+        k = max(1, shape[-1] // 16)
+        base = _milliseconds(lambda x=x: torch.softmax(x, -1), 5 if quick else 50)
+        for name, operator in OPERATORS.items():
+            error = (operator(x, k).cpu() - operator(x.cpu(), k)).abs().max().item()
+            time = _milliseconds(lambda x=x, k=k, f=operator: f(x, k), 5 if quick else 50)
+            rows.append(
+                {"operator": name, "shape": list(shape), "k": k, "error": error}
+                | {"milliseconds": time, "softmax_milliseconds": base, "ratio": time / base}
+            )
+            typer.echo(f"{name:<8} {shape!s:<14} k = {k:<6} {time / base:7.2f} × softmax, error {error:.1e}")
+    commit = find_commit()
+    write_json(
+        output,
+        {
+            "device": torch.cuda.get_device_name(),
+            "kernels": "triton" if triton.switched_on() else "portable",
+            "machine": dataclasses.asdict(find_machine()),
+            "versions": find_versions(("triton",)),
+            "commit": None if commit is None else dataclasses.asdict(commit),
+            "measurements": rows,
+        },
+    )
+    typer.echo(f"written: {output}")
+    if any(row["error"] > 1e-5 for row in rows):
+        fail("a result differs from that of the CPU by more than 1e-5")
+
+
+def _milliseconds(call: Callable[[], Tensor], repeats: int) -> float:
+    """The median time of a call on the device, after a few that are not counted."""
+    for _ in range(3):
+        call()
+    times: list[float] = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return statistics.median(times)
