@@ -38,7 +38,7 @@ class Selector:
         ranks: whether one fit serves every k.
         package: what it comes from.
         large_splits: on how many splits of the large sets it runs, 0 if it is for genes alone.
-        gene_splits: on how many of the gene sets.
+        gene_splits: on how many of the gene sets, 0 if rows are too few for it.
         slow: whether it waits until the others are done.
         note: what a reader of the table must know.
     """
@@ -253,6 +253,8 @@ SELECTORS: dict[str, Selector] = {
         gene_splits=1,
         note="no k: its ranking, ties by a forest",
     ),
-    "stg": Selector(_stg, package="stg", note="no k: gates ranked by their means, λ = 0.5"),
+    "stg": Selector(
+        _stg, package="stg", gene_splits=0, note="no k: gates ranked by their means, λ = 0.5, 60 epochs"
+    ),
     "random": Selector(_random),
 }

@@ -30,6 +30,9 @@ SPLITS = 5
 LIMIT = 240
 """Seconds of processor time, after which a selector is stopped."""
 
+MEMORY = 6
+"""GiB that a selector may use."""
+
 LARGE = tuple(name for name in SETS if name not in GENES)
 KS = {False: (50, 25, 10), True: (10, 5, 25)}
 """By whether it is a set of genes; the first is what the bars are about."""
@@ -93,7 +96,7 @@ def _run(settings: Settings) -> Numbers:
             return {"accuracy all": trees.fit(x, y).score(tests, answers)}
         selector = SELECTORS[method]
         ks = KS[data in GENES] if selector.ranks else (settings["k"],)
-        timed = within(LIMIT, _timed, selector, x, y, ks, split)
+        timed = within(LIMIT, MEMORY, _timed, selector, x, y, ks, split)
         if timed is None:
             return {f"unfinished {k}": float(LIMIT) for k in ks}
         chosen, seconds = timed
@@ -180,8 +183,8 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Mean ± standard error over paired splits ({done}); ¹ one split; ² stopped, not finished "
-            f"in {LIMIT // 60} minutes; blank: not run. s: processor seconds of one fit (of all k for a "
-            "ranking), on one thread.",
+            f"in {LIMIT // 60} minutes and {MEMORY} GiB; blank: not run. s: processor "
+            "seconds of one fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
         ),
