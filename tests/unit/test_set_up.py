@@ -408,6 +408,7 @@ def test_extra_groups_say_what_is_missing(project: Project):
         "peers",
         "equations and dictionaries",
         "selectors and metric learning",
+        "explorer",
         "autoencoders",
     ]
     assert [line[0] for line in lines] == groups

@@ -42,7 +42,7 @@ def train_command(
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     batch_size: Annotated[int | None, typer.Option(help="Over all processes.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="The highest.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option()] = None,
     warmup_epochs: Annotated[float | None, typer.Option()] = None,
     label_smoothing: Annotated[float | None, typer.Option()] = None,

@@ -141,7 +141,7 @@ def names() -> list[str]:
 
 
 def get(estimator: str | Function | Estimator, caller: str = "estimators.get", **options: Any) -> Estimator:
-    """An estimator with options; a wrong name or option is an error now.
+    """An estimator with its options; a wrong name or option raises an error at once.
 
     Args:
         estimator: one of :func:`names`, its function, or an :class:`Estimator`, which has its options.

@@ -97,7 +97,7 @@ def soft_beam_search(
     length_penalty: float = 0.0,
     **options: Any,
 ) -> BeamResult:
-    """Search the k best sequences of a model, so that a gradient reaches what it found them by.
+    """Beam search with a gradient: find the k best sequences of a model by soft choices.
 
     With ``hard=True``, or as the temperature → 0, this is beam search, and finds what ``generate`` of
     transformers finds with ``num_beams=k, early_stopping="never"`` and the same ``length_penalty``. Wrap it

@@ -50,7 +50,7 @@ def record_routing(model: nn.Module) -> Generator[dict[str, Tensor]]:
 
 @contextmanager
 def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generator[None]:
-    """Let routers take recorded experts, with weights from their logits of now.
+    """Make routers use recorded experts; the weights come from the current logits.
 
     With gradient checkpointing the backward pass, which computes again, belongs into the context.
 
@@ -84,7 +84,7 @@ def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generato
 
 @contextmanager
 def mask_padding(model: nn.Module, mask: Tensor) -> Generator[None]:
-    """Tell every router which tokens are real, where the model passes no mask on, as transformers does not.
+    """Tell every router which tokens are real, for models such as those of transformers that pass no mask on.
 
     Padding has weight 0 then, is not counted, and takes no slot of a capacity.
 

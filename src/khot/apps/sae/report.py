@@ -47,7 +47,7 @@ def write_report(
     rows: int = 50_000,
     seed: int = 0,
 ) -> None:
-    """Write the page.
+    """Write an HTML page about an autoencoder: its numbers, its training, examples of its latents.
 
     Args:
         path: of the HTML file.

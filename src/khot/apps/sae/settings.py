@@ -28,7 +28,7 @@ class TrainSettings:
         candidates: of ``sigmoid_topk``; 0 for 4 k.
         steps: how many.
         batch_size: tokens of a step.
-        learning_rate: the highest.
+        learning_rate: the peak learning rate.
         warmup: the first share of the steps, in which the learning rate grows.
         decay: the last share, in which it falls; annealing ends where it begins.
         auxk: weight of AuxK; 0 for none.

@@ -26,7 +26,7 @@ __all__ = ["DropAndGrow"]
 
 @dataclass(frozen=True)
 class DropAndGrow:
-    """The rule, for ``sparsify(update=…)``.
+    """RigL's rule for ``sparsify(update=…)``: drop small weights, grow where the gradient is large.
 
     Args:
         fraction: the share of the kept weights that is exchanged at first, in [0, 1].

@@ -10,7 +10,7 @@ __all__ = ["SparseLayer", "SparseReport", "SparseStep"]
 
 @dataclass(frozen=True)
 class SparseLayer:
-    """One layer now.
+    """The present state of one layer.
 
     Args:
         name: in the model.

@@ -117,7 +117,7 @@ def _bounded(record: Record) -> bool:
 
 def _why(start: Record, softmax: float) -> str:
     ratio = ratio_text((start.forward or 0.0) / softmax) if softmax else "?"
-    share = f"{_quality(start):.0%} of them on the true top k"
+    share = f"{_quality(start):.0%} of their sum on the true top k"
     return f"weights in [0, 1], {share}, {ratio} times torch.softmax forward"
 
 

@@ -19,7 +19,7 @@ class TrainSettings:
         data: a name or a folder for :func:`khot.vision.data.load`.
         epochs: how many.
         batch_size: of a step, over all processes.
-        learning_rate: the highest.
+        learning_rate: the peak learning rate.
         weight_decay: of matrices; biases, norms, positions and temperatures have none.
         warmup_epochs: how long the learning rate grows.
         label_smoothing: in [0, 1).
