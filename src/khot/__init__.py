@@ -52,6 +52,7 @@ Modules and packages
     khot.apps.sae           sparse autoencoders: training, and files that other tools open
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
+    khot.parallel           the same for rows and batches that are spread over processes
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
@@ -106,7 +107,7 @@ from khot.relaxations import (
 )
 
 if TYPE_CHECKING:
-    from khot import apps, vision
+    from khot import apps, parallel, vision
     from khot import testing as testing
 
 try:
@@ -142,6 +143,7 @@ __all__ = [
     "nn",
     "normal_topk",
     "pairwise_topk",
+    "parallel",
     "perturbed_topk",
     "rank_bounds",
     "sample",
@@ -165,7 +167,7 @@ __all__ = [
     "vision",
 ]
 
-_ON_DEMAND = ("apps", "testing", "vision")
+_ON_DEMAND = ("apps", "parallel", "testing", "vision")
 
 
 def __getattr__(name: str) -> Any:

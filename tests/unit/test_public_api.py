@@ -7,6 +7,7 @@ import pkgutil
 import pytest
 
 import khot
+import khot.parallel
 import khot.testing
 import khot.vision.training
 from khot.relaxations import registry
@@ -27,6 +28,7 @@ PUBLIC = {
         khot.estimators,
         khot.metrics,
         khot.nn,
+        khot.parallel,
         khot.vision,
         khot.vision.training,
     )
@@ -41,6 +43,7 @@ MODULES = sorted(
         khot.estimators,
         khot.losses,
         khot.nn,
+        khot.parallel,
         khot.relaxations,
         khot.testing,
         khot.vision,

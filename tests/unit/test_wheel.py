@@ -24,6 +24,7 @@ PARTS = {
     "losses",
     "metrics",
     "nn",
+    "parallel",
     "py.typed",
     "relaxations",
     "schedules.py",
