@@ -1,4 +1,4 @@
-"""The first 20 steps of training in float64, shared by two processes, are those of one with the whole batch."""
+"""The first 20 steps of training in float64, shared by two processes, are those of one process."""
 
 import copy
 

@@ -30,7 +30,8 @@ class _SuiteGroup(TyperGroup):
         if command is None and not cmd_name.startswith("-") and not ctx.resilient_parsing:
             known = ", ".join(suite_names())
             raise typer.BadParameter(
-                f"unknown suite {cmd_name!r}; choose from {known}, adversarial, compiled, distributed, list, all, tables",
+                f"unknown suite {cmd_name!r}; choose from {known}, adversarial, compiled, distributed, list, "
+                "all, tables",
                 ctx=ctx,
             )
         return command

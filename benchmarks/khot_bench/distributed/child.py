@@ -149,7 +149,7 @@ def main(request: dict[str, Any], rank: int, store: str) -> None:
             )
     constants = _constants(request["rounds"]) if size > 1 else {}
     if rank == 0:
-        print(json.dumps({"rows": rows, **constants}))
+        sys.stdout.write(json.dumps({"rows": rows, **constants}))
     dist.barrier()
     gc.collect()
     dist.destroy_process_group()

@@ -200,8 +200,8 @@ def _model(found: Distributed) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Constants of this machine: a message takes {seconds_text(found.latency)}, here times "
-            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work for each score as "
-            "measured above.",
+            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work for each score "
+            "as measured above.",
         ),
         origin=found.origin,
         text_columns=1,

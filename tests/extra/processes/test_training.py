@@ -1,4 +1,4 @@
-"""Training by two processes: DDP and FSDP2 do what one process does, and a run whose process was killed goes on."""
+"""Training by two processes: DDP and FSDP2 do what one process does, and a run that lost one goes on."""
 
 import json
 import os
