@@ -52,6 +52,7 @@ Modules and packages
     khot.apps.sae           sparse autoencoders: training, and files that other tools open
     khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
+    khot.parallel           the same for rows and batches that are spread over processes
     khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
     khot.interop            the same for NumPy arrays and in JAX
@@ -108,6 +109,7 @@ from khot.relaxations import (
 
 if TYPE_CHECKING:
     from khot import apps, interop, vision
+    from khot import apps, parallel, vision
     from khot import testing as testing
 
 try:
@@ -144,6 +146,7 @@ __all__ = [
     "nn",
     "normal_topk",
     "pairwise_topk",
+    "parallel",
     "perturbed_topk",
     "rank_bounds",
     "sample",
@@ -168,6 +171,7 @@ __all__ = [
 ]
 
 _ON_DEMAND = ("apps", "interop", "testing", "vision")
+_ON_DEMAND = ("apps", "parallel", "testing", "vision")
 
 
 def __getattr__(name: str) -> Any:

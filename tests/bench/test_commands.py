@@ -32,7 +32,7 @@ def test_list_names_suites_cases_and_peers():
 def test_unknown_suite_names_the_allowed_values():
     result = call("bench", "sigmoidd")
     assert result.code == 2
-    known = ", ".join([*suite_names(), "adversarial", "compiled", "list", "all", "tables"])
+    known = ", ".join([*suite_names(), "adversarial", "compiled", "distributed", "list", "all", "tables"])
     assert f"unknown suite 'sigmoidd'; choose from {known}" in result.text
 
 

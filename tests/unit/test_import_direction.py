@@ -19,7 +19,7 @@ ORDER = [
     {"relaxations"},
     {"estimators", "designs", "losses"},
     {"nn"},
-    {"apps", "interop", "vision"},
+    {"apps", "interop", "parallel", "vision"},
     {"khot"},  # khot/__init__.py
     {"compare", "explore"},
     {"cli", "__main__"},
@@ -143,6 +143,7 @@ def test_every_part_has_a_place_in_the_order():
         ("khot.constraints", "from khot.estimators import straight_through"),
         ("khot.metrics", "from khot.constraints import k_hot"),
         ("khot.nn.x", "from khot.vision import tokens"),
+        ("khot.nn.x", "from khot.parallel import sigmoid_topk"),
         ("khot.nn.x", "from khot.apps.moe import TopKRouter"),
         ("khot.nn.x", "from khot.apps.sae import SparseAutoencoder"),
         ("khot.compare.x", "from khot.testing import truth"),
@@ -221,6 +222,7 @@ def test_importing_khot_is_silent_and_loads_nothing_heavy(fresh_python):
     unwanted = (
         "khot.testing",
         "khot.apps",
+        "khot.parallel",
         "khot.vision",
         "khot.interop",
         "khot.compare",

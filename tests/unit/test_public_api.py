@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import khot
+import khot.parallel
 import khot.testing
 import khot.vision.training
 from khot.relaxations import registry
@@ -41,6 +42,7 @@ PUBLIC = public_names(
     khot.estimators,
     khot.metrics,
     khot.nn,
+    khot.parallel,
     khot.schedules,
     khot.vision,
     khot.vision.training,
@@ -59,6 +61,7 @@ MODULES = sorted(
         khot.estimators,
         khot.losses,
         khot.nn,
+        khot.parallel,
         khot.relaxations,
         khot.testing,
         khot.vision,

@@ -26,6 +26,7 @@ PARTS = {
     "losses",
     "metrics",
     "nn",
+    "parallel",
     "py.typed",
     "relaxations",
     "schedules.py",
