@@ -65,9 +65,13 @@ static void inclusion(const real* p, const real* q, int64_t n, int64_t k, const 
     for (int64_t i = n - 1; i >= 0; --i) {
         const real* prefix = table + i * width * LANES;
         const vec hit = AT(p, i), miss = AT(q, i);
-        const vec with = hit * meet(prefix, suffix, k - 1) / whole;
+        vec with = hit * meet(prefix, suffix, k - 1) / whole;
+        with = with > 1 ? all(1) : with;  // by rounding; not a NaN
         vec without = 1 - with;
-        if (any_lane(with > real(0.9))) without = miss * meet(prefix, suffix, k) / whole;
+        if (any_lane(with > real(0.9))) {
+            without = miss * meet(prefix, suffix, k) / whole;
+            without = without > 1 ? all(1) : without;
+        }
         PUT(pi, i, with);
         PUT(rest, i, without);
         extend(suffix, k, hit, miss);
