@@ -50,7 +50,6 @@ def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
             typer.echo(f"{name:<8} {shape!s:<14} k = {k:<6} {time / base:7.2f} × softmax, error {error:.1e}")
     commit = find_commit()
     write_json(
-        output,
         {
             "device": torch.cuda.get_device_name(),
             "kernels": "triton" if triton.switched_on() else "portable",
@@ -59,6 +58,7 @@ def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
             "commit": None if commit is None else dataclasses.asdict(commit),
             "measurements": rows,
         },
+        output,
     )
     typer.echo(f"written: {output}")
     if any(row["error"] > 1e-5 for row in rows):

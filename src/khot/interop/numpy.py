@@ -13,6 +13,7 @@ Read-only arrays are fine; they are never written to. Integers are refused, as i
 `vjp` gives Jacobian products, `jvp` the same forward: the Jacobian in the scores is symmetric.
 """
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import ctypes
@@ -275,6 +276,6 @@ def _writable(array: Array) -> Array:
     array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     if array.flags.writeable:  # a copy
         return array
-    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    memory: Any = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
     memory._array = array  # keeps it alive, as long as a tensor needs it
     return np.frombuffer(memory, dtype=array.dtype).reshape(array.shape)

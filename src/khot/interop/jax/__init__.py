@@ -7,7 +7,7 @@ result has k places.
 """
 
 try:
-    import jax as _jax  # noqa: F401  # pyright: ignore
+    import jax as _jax  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError('khot.interop.jax needs jax: pip install "khot[jax]"', name="jax") from error
 

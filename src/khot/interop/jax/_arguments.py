@@ -1,6 +1,5 @@
 """The arguments that the functions for JAX share, with the wording of ``khot.relaxations``."""
 
-# pyright: basic
 from __future__ import annotations
 
 import math

@@ -1,6 +1,5 @@
 """The functions F of the threshold family in JAX; see ``khot.relaxations.threshold._gates``."""
 
-# pyright: basic
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -3,7 +3,6 @@
 The same steps as ``khot.relaxations.threshold._newton`` and ``_breakpoints``, which say why they are right.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 from typing import Any

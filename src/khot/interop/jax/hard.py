@@ -1,6 +1,5 @@
 """Hard top-k in JAX: the indicator of the k largest scores, ties by index."""
 
-# pyright: basic
 from __future__ import annotations
 
 from typing import Any

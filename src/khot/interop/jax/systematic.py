@@ -1,6 +1,5 @@
 """Systematic sampling in JAX: k points one unit apart, laid over the cumulative sums of π (Madow, 1949)."""
 
-# pyright: basic
 from __future__ import annotations
 
 from typing import Any

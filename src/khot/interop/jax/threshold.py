@@ -5,7 +5,6 @@ forward mode takes it as it is, reverse mode transposes it, and what it is made 
 that all orders are right.
 """
 
-# pyright: basic
 from __future__ import annotations
 
 from functools import partial

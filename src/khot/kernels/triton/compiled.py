@@ -3,7 +3,6 @@
 ``python -m khot.kernels.triton.compiled [TARGET…]`` prints a table, and exits with 1 if a kernel spills.
 """
 
-# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import re
@@ -83,10 +82,10 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], int]]
     yield "systematic", draws.systematic_kernel, signature, {"BLOCK": 1024}, 1024
     signature = {"probs_ptr": "*fp32", "u_ptr": "*fp64", "over_ptr": "*u8", "left_ptr": "*fp64"}
     signature |= {"out_ptr": "*fp32", "rows": "i32", "n": "i32", "inner": "i32", "k": "i32"}
-    yield "tree pivotal", draws.pivotal_kernel, signature, {"LEVELS": 10, "BLOCK": 1024}, 1024
+    yield "tree pivotal", draws.pivotal_kernel, signature, {"LEVELS": 20, "BLOCK": 256}, 256
 
 
-KERNELS = {title: tuple(rest) for title, *rest in _kernels()}
+KERNELS: dict[str, Any] = {title: tuple(rest) for title, *rest in _kernels()}
 """Each kernel with the arguments and the block with which it is compiled here."""
 
 
@@ -119,7 +118,7 @@ def _number(pattern: str, text: str) -> int:
 
 def _usage(cubin: bytes) -> str:
     """What cuobjdump, which comes with Triton, reads from the compiled kernel."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    tool = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
     with tempfile.TemporaryDirectory() as place:
         kernel = Path(place) / "kernel.cubin"
         kernel.write_bytes(cubin)

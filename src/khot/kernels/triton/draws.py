@@ -1,6 +1,5 @@
 """The sampling designs in Triton: systematic draws, and draws by duels up a tree."""
 
-# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import torch
@@ -94,7 +93,7 @@ def pivotal(probs: Tensor, k: int, u: Tensor, over: Tensor, left: Tensor) -> Ten
     probs, u, over, left = (t.contiguous() for t in (probs, u, over.view(torch.uint8), left))
     out = probs.new_empty(*u.shape[:-1], n)
     if out.numel():
-        block = min(block_of(n), 1024)
+        block = min(block_of(n), 256)
         with torch.cuda.device_of(probs):
             pivotal_kernel[(out.numel() // n, triton.cdiv(n, block))](
                 probs,
@@ -141,7 +140,7 @@ def pivotal_kernel(
         at = start + tl.arange(0, BLOCK)
         floor += tl.sum(tl.load(over_ptr + row * inner + at, mask=at < inner, other=0).to(tl.int32), 0)
     one_more = (tl.zeros((BLOCK,), tl.int32) + (k - floor)) > 0
-    for depth in tl.static_range(LEVELS):
+    for depth in range(LEVELS):
         node = (1 << depth) - 1 + (unit >> (LEVELS - depth))
         is_left = ((unit >> (LEVELS - depth - 1)) & 1) == 0
         over = tl.load(over_ptr + row * inner + node, mask=unit < n, other=0) != 0

@@ -4,7 +4,6 @@ The solver is that of ``khot.relaxations.threshold._newton``: Newton's method on
 of a bracket around the ⌈k⌉-th largest. For the sparse gate it is a bracketed Newton search in [0, 1].
 """
 
-# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import torch

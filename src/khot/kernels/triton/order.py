@@ -1,6 +1,5 @@
 """Hard top-k in Triton, and one round of a tournament."""
 
-# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import torch

@@ -1,6 +1,5 @@
 """What the kernels share: how a row is read, block by block, and its k-th largest."""
 
-# pyright: basic, reportMissingImports=false
 from __future__ import annotations
 
 import torch
