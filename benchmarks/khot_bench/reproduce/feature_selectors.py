@@ -236,7 +236,7 @@ SELECTORS: dict[str, Selector] = {
         _abess, ranks=False, package="abess", large_splits=1, note="multinomial regression, exactly k"
     ),
     "skscope": Selector(
-        _skscope, ranks=False, package="skscope", large_splits=1, note="the same loss, exactly k"
+        _skscope, ranks=False, package="skscope", large_splits=1, note="the same loss, at most k"
     ),
     "lassonet": Selector(
         _lassonet,

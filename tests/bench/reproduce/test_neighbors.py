@@ -42,6 +42,16 @@ def test_every_loss_trains_and_is_shown(bright_places, tmp_path):
     assert (tmp_path / "picture.svg").stat().st_size > 1000
 
 
+def test_only_whole_seeds_are_compared():
+    runs = [
+        ({"part": "final", "data": "mnist", "seed": seed, "loss": loss}, {})
+        for seed in (0, 1)
+        for loss in LOSSES
+    ]
+    found = neighbors._whole_seeds(Ledger("neighbors", runs[:-1]), "mnist").runs
+    assert found == runs[: len(LOSSES)]
+
+
 def test_a_run_is_a_function_of_its_settings(bright_places):
     settings = {
         "part": "final",

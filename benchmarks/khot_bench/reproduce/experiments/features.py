@@ -193,10 +193,11 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
 
 
 def _rivals(ledger: Ledger, data: str, k: int) -> dict[str, dict[int, float]]:
-    """Accuracies by split of the baselines that have all splits."""
+    """Accuracies by split of the baselines that have all splits that ours has."""
     skipped = {OURS, "TopKSelector, linear", "random"}
     found = {m: _found(ledger, f"accuracy {k}", data, m) for m in SELECTORS if m not in skipped}
-    return {m: values for m, values in found.items() if len(values) > 1}
+    ours = _found(ledger, f"accuracy {k}", data, OURS)
+    return {m: values for m, values in found.items() if values.keys() >= ours.keys()}
 
 
 def _bars(ledger: Ledger) -> Grid:

@@ -103,21 +103,28 @@ def _cell(values: Sequence[float], digits: int = 2) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}" if len(values) > 1 else f"{mean:.{digits}f}"
 
 
+_LEFT = "blank, or fewer seeds, of which those that every loss has are shown."
+
+
+def _whole_seeds(ledger: Ledger, data: str) -> Ledger:
+    """The final runs on a set with the seeds that every loss has: fair if it was stopped."""
+    runs = [run for run in ledger.runs if run[0]["part"] == "final" and run[0]["data"] == data]
+    seeds = set.intersection(*({done["seed"] for done, _ in runs if done["loss"] == loss} for loss in LOSSES))
+    return Ledger(ledger.name, [run for run in runs if run[0]["seed"] in seeds], ledger.origin)
+
+
 def _accuracies(ledger: Ledger) -> Grid:
-    shown = [data for data in DATA if ledger.select("accuracy", part="final", data=data)]
+    finals = {data: _whole_seeds(ledger, data) for data in DATA}
+    shown = [data for data in DATA if finals[data].runs]
     rows: list[tuple[str, ...]] = []
     for loss in LOSSES:
         cells: list[str] = []
         for data in shown:
-            settings = {"part": "final", "data": data, "loss": loss}
-            cells.append(_cell(ledger.select("accuracy", **settings)))
-            times = ledger.select("seconds a step", **settings)
+            cells.append(_cell(finals[data].select("accuracy", loss=loss)))
+            times = finals[data].select("seconds a step", loss=loss)
             cells.append(f"{1000 * sum(times) / len(times):.0f}" if times else "")
         rows.append((f"**{loss}**" if loss == "NeighborLoss" else loss, *cells))
-    heads = [
-        _cell(ledger.select("accuracy of the head", part="final", data=d, loss="cross entropy"))
-        for d in shown
-    ]
+    heads = [_cell(finals[d].select("accuracy of the head", loss="cross entropy")) for d in shown]
     rows.append(("cross entropy, its own head", *(cell for head in heads for cell in (head, ""))))
     cells = [_cell(ledger.select("accuracy", part="pixels", data=data, k=RAW_K)) for data in shown]
     if any(cells):
@@ -126,7 +133,7 @@ def _accuracies(ledger: Ledger) -> Grid:
         rows += [(name, value, *("",) * (2 * len(shown) - 1)) for name, value in PUBLISHED.items()]
     done = [s for s, _ in ledger.runs if s["part"] == "final"]
     steps = max((s["steps"] for s in done), default=0)
-    counts = {d: len(ledger.select("accuracy", part="final", data=d, loss="NeighborLoss")) for d in shown}
+    counts = {d: len(finals[d].select("accuracy", loss="NeighborLoss")) for d in shown}
     seeds = ", ".join(f"{data} {count}" for data, count in counts.items())
     planned = [s for s in _runs(quick=False) if s["part"] in ("final", "pixels")]
     left = sum(ledger.find(s) is None for s in planned)
@@ -139,7 +146,7 @@ def _accuracies(ledger: Ledger) -> Grid:
             f"{steps} steps of {BATCH} images ({steps * BATCH / 60_000:.1f} epochs), the same encoder of two "
             "convolutions, vectors of unit length, neighbours looked for in the batch. Milliseconds "
             "of processor time on one thread.",
-            *([f"{left} of {len(planned)} runs are not done yet: blank, or fewer seeds."] if left else []),
+            *([f"{left} of {len(planned)} runs are not done yet: {_LEFT}"] if left else []),
             "Published (on MNIST, with larger networks, for 200 epochs): Grover et al. (2019), Xie et "
             "al. (2020).",
         ),

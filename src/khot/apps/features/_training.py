@@ -47,9 +47,8 @@ def new_network(inputs: int, hidden: int, outputs: int, generator: torch.Generat
     sizes = [inputs, hidden, outputs] if hidden else [inputs, outputs]
     layers: list[nn.Module] = []
     for n, m in pairwise(sizes):
-        layer = nn.Linear(n, m, device="meta", dtype=torch.float32).to_empty(
-            device="cpu"
-        )  # torch's own generator draws nothing
+        # On no device at first: torch's own generator draws nothing.
+        layer = nn.Linear(n, m, device="meta", dtype=torch.float32).to_empty(device="cpu")
         bound = 1 / math.sqrt(n)
         for parameter in layer.parameters():
             nn.init.uniform_(parameter, -bound, bound, generator=generator)

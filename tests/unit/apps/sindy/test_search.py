@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from khot.apps.sindy._enumeration import best_by_enumeration
 from khot.apps.sindy._equations import least_squares, reduce_equations
@@ -186,6 +187,8 @@ def test_soft_starts_find_clear_supports():
     library, targets = problem(6, samples=200, noise=0.05)
     equations = reduce_equations(library, targets)
     starts = soft_starts(equations, [0, 1], [3, 4])
+    with torch.inference_mode():
+        assert soft_starts(equations, [0, 1], [3, 4]) == starts
     assert starts == [true_best(library, targets[:, 0], 3), true_best(library, targets[:, 1], 4)]
 
 
