@@ -131,7 +131,7 @@ def _short(document: Document) -> Grid:
     cases = len(whole.header) - 2
     chosen = sorted({0, cases // 2, cases - 1})
     rows = [(row[0], *(row[2 + i] for i in chosen)) for row in whole.rows]
-    kept = tuple(row for row in rows if all(cell.lstrip("~")[0].isdigit() for cell in row[1:]))
+    kept = tuple(row for row in rows if all(map(_is_measured, row[1:])))
     left_out = len(rows) - len(kept)
     beside = (
         f" {left_out} more sides, which do not manage all of these, are in the whole table."
@@ -145,6 +145,12 @@ def _short(document: Document) -> Grid:
         notes=(whole.notes[0] + beside, *_doubts(document, document.threads[0])),
         origin=whole.origin,
     )
+
+
+def _is_measured(cell: str) -> bool:
+    """Whether both numbers of `forward (forward+backward)` are there."""
+    parts = cell.split(" (")
+    return len(parts) == 2 and all(part.lstrip("~")[0].isdigit() for part in parts)
 
 
 def _overhead(document: Document) -> Grid:

@@ -144,6 +144,11 @@ def test_tables():
     assert outcomes.rows[0][:4] == ("**khot.a_topk**", f"1 of {len(outcomes.header) - 3}", "✓", "n/a")
     assert outcomes.rows[1][0] == "b"
     assert len(matrix_table(example(), "adversarial-traps").rows) == len(ALL_TRAPS)
+    lost = str(len(ALL_TRAPS) - 2)
+    assert matrix_table(example(), "adversarial-summary").rows == (
+        ("**khot, 1 operators**", f"1 of {len(ALL_TRAPS) - 1}", lost, "", ""),
+        ("b", f"1 of {len(ALL_TRAPS) - 1}", lost, "", ""),
+    )
     assert matrix_table(example(), "adversarial-details").rows[0] == ("khot.a_topk", "+1e4", "n/a", "why|not")
     with pytest.raises(ValueError, match=", ".join(MATRIX_TABLES)):
         matrix_table(example(), "adversarial-other")

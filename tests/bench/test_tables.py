@@ -28,6 +28,13 @@ def test_ratios_failures_and_absences_are_shown():
     assert cells("example") == cells("example-threads-1")
 
 
+def test_the_short_table_has_what_was_measured_throughout():
+    grid = table(DOCUMENT, "example-short")
+    assert grid.header == ("side", "1×1e6 k=1000")
+    assert [row[0] for row in grid.rows] == ["torch.softmax", "**khot.sigmoid_topk**"]
+    assert "3 more sides" in grid.notes[0]
+
+
 def test_another_thread_count():
     assert cells("example-threads-2")["**khot.sigmoid_topk**"] == ("same map", "0.65 (–)")
     assert cells("example-threads-2")["bad"] == ("ranks", "–")

@@ -24,7 +24,7 @@ def matrix_table(matrix: Matrix, name: str = "adversarial") -> Grid:
     Args:
         matrix: what was found.
         name: `adversarial`, who does what at our own traps; `adversarial-summary`, how many of all traps each
-            passes and where it fails; `adversarial-reported`, who does what at those of the peers' tests and
+            passes and how it fails; `adversarial-reported`, who does what at those of the peers' tests and
             issues; `adversarial-traps`, what each trap is; `adversarial-details`, why something is not
             passed.
     """
@@ -69,29 +69,24 @@ def _outcomes(matrix: Matrix, caption: str, traps: tuple[Trap, ...], first: int)
 
 
 def _summary(matrix: Matrix) -> Grid:
-    """khot's operators in one row, as long as they pass alike; a row for each peer."""
+    """khot's operators in one row, and a row for each peer."""
     own = [row for row in matrix.rows if row.kind == "khot"]
-    rows = [_summed(f"**khot, {len(own)} operators**", own, matrix.traps)]
-    rows += [_summed(row.name, [row], matrix.traps) for row in matrix.rows if row.kind != "khot"]
+    rows = [_summed(f"**khot, {len(own)} operators**", own)]
+    rows += [_summed(row.name, [row]) for row in matrix.rows if row.kind != "khot"]
     return Grid(
         caption="Traps passed, of those that apply",
-        header=("", "passed", "NaN at", "wrong at", "error at"),
+        header=("", "passed", "NaN", "wrong", "error"),
         rows=tuple(rows),
-        notes=(),
+        notes=("NaN: a NaN or an infinity in the result or its gradient. error: an exception, or too slow.",),
         origin=matrix.origin,
-        text_columns=5,
     )
 
 
-def _summed(name: str, rows: list[Row], traps: tuple[str, ...]) -> tuple[str, ...]:
-    cells = [(trap, cell.outcome) for row in rows for trap, cell in zip(traps, row.cells, strict=True)]
-    passed = sum(outcome == "pass" for _, outcome in cells)
-    asked = sum(outcome not in ("n/a", "absent") for _, outcome in cells)
-    where = (
-        ", ".join(dict.fromkeys(trap for trap, outcome in cells if outcome == kind))
-        for kind in ("NaN", "wrong", "error")
-    )
-    return (name, f"{passed} of {asked}", *where)
+def _summed(name: str, rows: list[Row]) -> tuple[str, ...]:
+    outcomes = [cell.outcome for row in rows for cell in row.cells]
+    asked = sum(outcome not in ("n/a", "absent") for outcome in outcomes)
+    failed = (str(outcomes.count(kind) or "") for kind in ("NaN", "wrong", "error"))
+    return (name, f"{outcomes.count('pass')} of {asked}", *failed)
 
 
 def _traps(matrix: Matrix) -> Grid:

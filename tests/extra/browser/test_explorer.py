@@ -48,6 +48,7 @@ def browser():
 @pytest.fixture
 def page(browser):
     made = browser.new_page(viewport={"width": 1200, "height": 900})
+    made.set_default_timeout(180_000)  # of a busy machine; nothing here measures time
     made.logged = []
     made.asked_for = []
     made.on("console", lambda message: made.logged.append(message.text))
@@ -57,7 +58,7 @@ def page(browser):
     made.close()
 
 
-def wait_for(page, expression, seconds=60):
+def wait_for(page, expression, seconds=180):
     """Look again and again: the policy of the page forbids the browser to do it by `eval`."""
     end = time.monotonic() + seconds
     while not page.evaluate(expression):
@@ -79,7 +80,7 @@ def test_it_loads_and_asks_nobody_else(page, url):
     assert sum(weights(page)) == pytest.approx(4, abs=1e-5)
     assert page.locator("#jacobian > div").count() == 3
     plots = "[...document.querySelectorAll('#jacobian > div')]"
-    wait_for(page, f"{plots}.every(d => d.querySelector('svg').clientWidth <= d.clientWidth + 1)", seconds=10)
+    wait_for(page, f"{plots}.every(d => d.querySelector('svg').clientWidth <= d.clientWidth + 1)", seconds=60)
     assert page.logged == []
     assert all(asked.startswith((url, "data:", "blob:")) for asked in page.asked_for)
     assert page.locator("#message").is_hidden()
