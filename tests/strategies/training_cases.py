@@ -43,7 +43,6 @@ def vision(everywhere):
         heads=2,
         depth=2,
         k=6,
-        name="topk_attention",
     )
     return from_config(config)
 

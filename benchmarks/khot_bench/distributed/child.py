@@ -69,7 +69,7 @@ def _calls(method: str, mode: str, x: Tensor, k: int) -> tuple[Callable[[], Tens
         if mode == "forward":
             return parallel.topk(x, k, method)
         part = x.clone().requires_grad_()
-        parallel.topk(part, k, method).backward(grad)
+        parallel.topk(part, k, method).backward(grad)  # pyright: ignore[reportUnknownMemberType]
         assert part.grad is not None
         return part.grad
 
@@ -82,7 +82,7 @@ def _calls(method: str, mode: str, x: Tensor, k: int) -> tuple[Callable[[], Tens
             return khot.topk(whole, k, method)[mine]
         whole.requires_grad_()
         y = khot.topk(whole, k, method)
-        y.backward(_gathered(grad))
+        y.backward(_gathered(grad))  # pyright: ignore[reportUnknownMemberType]
         assert whole.grad is not None
         return whole.grad[mine]
 
@@ -94,7 +94,7 @@ def _in_turns(calls: tuple[Callable[[], Tensor], ...], rounds: int) -> list[floa
     found: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
         for times, call in zip(found, calls, strict=True):
-            dist.barrier()
+            dist.barrier()  # pyright: ignore[reportUnknownMemberType]
             began = time.perf_counter()
             call()
             spent = torch.tensor(time.perf_counter() - began, dtype=torch.float64)
@@ -150,7 +150,7 @@ def main(request: dict[str, Any], rank: int, store: str) -> None:
     constants = _constants(request["rounds"]) if size > 1 else {}
     if rank == 0:
         sys.stdout.write(json.dumps({"rows": rows, **constants}))
-    dist.barrier()
+    dist.barrier()  # pyright: ignore[reportUnknownMemberType]
     gc.collect()
     dist.destroy_process_group()
 

@@ -59,7 +59,7 @@ def run_distributed(
     report: Callable[[str, float], None], command: str, *, quick: bool = False
 ) -> Distributed:
     """Measure with one process and with two."""
-    n, k, rounds = (40_000, 400, 2) if quick else (10_000_000, 100_000, 7)
+    n, k, rounds = (40_000, 400, 2) if quick else (10_000_000, 100_000, 5)
     others = Others.start()
     rows: list[Row] = []
     found: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def _model(found: Distributed) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Constants of this machine: a message takes {seconds_text(found.latency)}, here times "
-            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work for each score "
+            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work a score "
             "as measured above.",
         ),
         origin=found.origin,

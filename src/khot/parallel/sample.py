@@ -53,8 +53,7 @@ def sample(
     largest: bool = True,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r"""Draw exactly ``k`` of the n entries along ``dim``, which is sharded: :func:`khot.sample` of whole
-    rows.
+    r""":func:`khot.sample` of rows that are sharded along ``dim``: exactly ``k`` of their n entries.
 
     .. math:: x \in \{0, 1\}^n, \quad \textstyle\sum_i x_i = k, \quad P(x_i = 1) = \pi_i
 

@@ -78,8 +78,11 @@ def laplace_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """:func:`khot.laplace_topk` of scores that are sharded along ``dim``; arguments as of
-    :func:`sigmoid_topk`.
+    r""":func:`khot.laplace_topk` of scores that are sharded along ``dim``.
+
+    .. math:: y_i = F\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
+
+    What is said of :func:`khot.parallel.sigmoid_topk` holds here too.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
@@ -93,6 +96,11 @@ def laplace_topk(
 
     Returns:
         The weights of this shard.
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> [round(v, 3) for v in laplace_topk(x, 2).tolist()]
+        [0.905, 0.355, 0.741]
     """
     return _gated("laplace_topk", lambda: LAPLACE, scores, k, temperature, dim, mask, largest, hard, group)
 
@@ -109,8 +117,11 @@ def sparse_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """:func:`khot.sparse_topk` of scores that are sharded along ``dim``; arguments as of
-    :func:`sigmoid_topk`.
+    r""":func:`khot.sparse_topk` of scores that are sharded along ``dim``.
+
+    .. math:: y_i = \min\big(1, ((x_i + c)/\tau)_+^{1/(q-1)}\big), \qquad \textstyle\sum_i y_i = k
+
+    What is said of :func:`khot.parallel.sigmoid_topk` holds here too.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
@@ -125,6 +136,11 @@ def sparse_topk(
 
     Returns:
         The weights of this shard.
+
+    Example:
+        >>> x = torch.tensor([3.0, 1.0, 2.0])
+        >>> [round(v, 3) for v in sparse_topk(x, 2).tolist()]
+        [1.0, 0.0, 1.0]
     """
 
     def gate() -> Gate:
