@@ -250,7 +250,7 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
             f"{name}: {argument} must broadcast to scores.shape without dim {dim}, {tuple(batch)}, "
             f"got shape {tuple(value.shape)}"
         )
-    return value.to(dtype).expand(batch).unsqueeze(-1)
+    return value.to(dtype).unsqueeze(-1).expand(*batch, 1)
 
 
 def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:
