@@ -75,7 +75,7 @@ def _offset(gate: Gate, z: Tensor, k: Tensor, half_gap: Tensor) -> Tensor:
         logs = sums.log()
         offsets = offsets - (logs - logs.flip(-2)) / slopes
         offsets = torch.minimum(torch.maximum(offsets, lowest), highest)
-    return (offsets * side).mean(-2)
+    return offsets[..., 0, :]
 
 
 def _upper_side(z: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
