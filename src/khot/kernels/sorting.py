@@ -32,7 +32,11 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         return cpu.argsort(x, descending)
     if operations.taken(x) and x.dim() > 0:
         return operations.argsort(x.detach(), descending)
-    values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
+    if torch.compiler.is_exporting():
+        # ONNX has no other; its own keeps ties in their order, and so does torch's on the CPU.
+        values, indices = torch.sort(x.detach(), dim=-1, descending=descending)
+    else:
+        values, indices = torch.sort(x.detach(), dim=-1, descending=descending, stable=True)
     return values, indices
 
 

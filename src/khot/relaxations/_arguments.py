@@ -250,7 +250,8 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
             f"{name}: {argument} must broadcast to scores.shape without dim {dim}, {tuple(batch)}, "
             f"got shape {tuple(value.shape)}"
         )
-    return value.to(dtype).expand(batch).unsqueeze(-1)
+    value = value.to(dtype)  # in one view of a number: more of them are too many for AOTInductor (torch 2.13)
+    return (value.unsqueeze(-1) if value.dim() else value).expand(*batch, 1)
 
 
 def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:

@@ -68,7 +68,7 @@ def hard_kernel(
         taken += tl.sum(level, 0)
         chosen = (key > threshold) | ((level > 0) & (place <= k - above))
         chosen = chosen & (x != -float("inf")) & (k > 0)
-        tl.store(out_ptr + at, chosen.to(out_ptr.dtype.element_ty), mask=at < n)
+        tl.store(out_ptr + at, chosen.to(tl.float32).to(out_ptr.dtype.element_ty), mask=at < n)
 
 
 def tournament_round(v: Tensor, left: int) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ def block_of(n: int) -> int:
 
 def warps_of(block: int) -> int:
     """How many warps share a block."""
-    return 1 if block <= 256 else 4 if block <= 2048 else 8
+    return 1 if block <= 256 else 4 if block <= 1024 else 16
 
 
 def per_row(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -71,11 +71,11 @@ def _offset(gate: Gate, z: Tensor, k: Tensor, half_gap: Tensor) -> Tensor:
     for _ in range(gate.newton_steps[z.dtype == torch.float64]):
         tail, slope = gate.tail_and_slope(distance + offsets)
         sums = tail.sum(-1, keepdim=True) + extra
-        slopes = (slope.sum(-1, keepdim=True) / sums).sum(-2, keepdim=True) + tiny
+        slopes = (slope.sum(-1, keepdim=True) / sums).sum(-2, keepdim=True).clamp_min(tiny)
         logs = sums.log()
         offsets = offsets - (logs - logs.flip(-2)) / slopes
         offsets = torch.minimum(torch.maximum(offsets, lowest), highest)
-    return (offsets * side).mean(-2)
+    return offsets[..., 0, :]
 
 
 def _upper_side(z: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
