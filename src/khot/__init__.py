@@ -108,8 +108,7 @@ from khot.relaxations import (
 )
 
 if TYPE_CHECKING:
-    from khot import apps, interop, vision
-    from khot import apps, parallel, vision
+    from khot import apps, interop, parallel, vision
     from khot import testing as testing
 
 try:
@@ -170,8 +169,7 @@ __all__ = [
     "vision",
 ]
 
-_ON_DEMAND = ("apps", "interop", "testing", "vision")
-_ON_DEMAND = ("apps", "parallel", "testing", "vision")
+_ON_DEMAND = ("apps", "interop", "parallel", "testing", "vision")
 
 
 def __getattr__(name: str) -> Any:
