@@ -1,4 +1,4 @@
-"""`sigmoid_topk` beside `torch.softmax` and `torch.topk` with two threads each: what there is to gain by a second one."""
+"""`sigmoid_topk` beside `torch.softmax` and `torch.topk`, two threads each."""
 
 from __future__ import annotations
 

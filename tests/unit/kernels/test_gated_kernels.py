@@ -147,7 +147,7 @@ def test_hostile_rows(gate, make, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_few_scores_sum_to_k(gate, dtype):
-    """Where all gates are nearly flat, no step may be taken for the last one: rare, so there are many rows."""
+    """Where all gates are nearly flat, no step may be taken for the last: rare, so there are many rows."""
     eps = torch.finfo(dtype).eps
     for n, temperature in ((3, 0.3), (3, 0.1), (5, 0.1), (5, 0.03)):
         y, _ = cpu.gated_topk(gate, gaussian((20_000, n), dtype, scale=3.0), 2, temperature)
