@@ -54,5 +54,5 @@ def _answer(there: Connection, limits: tuple[int, int], function: Callable[..., 
         there.send((function(*arguments), None))
     except MemoryError:
         there.send((None, _NO_MEMORY))
-    except Exception as error:  # noqa: BLE001 (the parent raises it)
+    except Exception as error:  # the parent raises it
         there.send((None, f"{type(error).__name__}: {error}"))

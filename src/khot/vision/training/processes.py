@@ -67,7 +67,8 @@ def joined_processes() -> Generator[Processes]:
     dist.init_process_group("gloo")
     try:
         yield Processes(dist.get_rank(), count)
-        dist.barrier()  # no process goes while another still waits for its numbers
+        # No process goes while another still waits for its numbers.
+        dist.barrier()  # pyright: ignore[reportUnknownMemberType]
     finally:
         gc.collect()  # a replica that is left would keep the group, and its threads, until Python itself ends
         dist.destroy_process_group()
