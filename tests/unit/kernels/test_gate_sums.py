@@ -28,7 +28,8 @@ def test_as_the_portable_path(gate, dtype, tolerance, n, monkeypatch):
     monkeypatch.setattr(cpu, "usable", lambda *tensors: False)
     expected = _solver._local_sums(rows, x)(offset, fine)
     assert found.shape == expected.shape == (3, 8)
-    assert ((found - expected).abs() <= tolerance * expected.abs().clamp_min(1)).all()
+    unit = expected.abs().amax(-1, keepdim=True).clamp_min(1)  # some sums are of terms of both signs
+    assert ((found - expected).abs() <= tolerance * unit).all()
 
 
 @pytest.mark.usefixtures("library")
