@@ -108,6 +108,16 @@ def test_what_has_no_exponentials_goes_the_other_way(name):
     torch.testing.assert_close(operator(name)(x, 2, temperature=1e-3), khot.hard_topk(x, 2))
 
 
+@pytest.mark.parametrize("name", ["softsort", "soft_rank", "pairwise"])
+def test_rows_without_a_gradient(name):
+    """Of the kernel, beside those with a gradient, which are made in torch operations."""
+    x = scores(3, 9)
+    for temperature in (0.7, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)):
+        found = khot.topk_matrix(x, 4, name, temperature=temperature)
+        wanted = khot.topk_matrix(x.clone().requires_grad_(), 4, name, temperature=temperature)
+        torch.testing.assert_close(found, wanted.detach(), rtol=0, atol=1e-12)
+
+
 def test_threads_make_no_difference():
     x, before = scores(64, 200, torch.float32), torch.get_num_threads()
     found = []
