@@ -3,6 +3,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from khot_bench.commands import bench, reproduce
@@ -32,8 +33,16 @@ def test_list_names_suites_cases_and_peers():
 def test_unknown_suite_names_the_allowed_values():
     result = call("bench", "sigmoidd")
     assert result.code == 2
-    known = ", ".join([*suite_names(), "adversarial", "compiled", "distributed", "list", "all", "tables"])
+    others = ["adversarial", "compiled", "distributed", "gpu", "list", "all", "tables"]
+    known = ", ".join([*suite_names(), *others])
     assert f"unknown suite 'sigmoidd'; choose from {known}" in result.text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_command_says_so():
+    result = call("bench", "gpu")
+    assert result.code == 1
+    assert "nobody has run khot's GPU kernels yet" in result.text
 
 
 @pytest.mark.parametrize(

@@ -405,6 +405,8 @@ def test_extra_groups_say_what_is_missing(project: Project):
         "R",
         "browser",
         "several processes",
+        "JAX and ONNX",
+        "Triton",
         "peers",
         "equations and dictionaries",
         "selectors and metric learning",

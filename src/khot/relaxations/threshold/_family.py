@@ -124,10 +124,10 @@ def _compiled(
     """
     if gate.kernel is None:
         return None
+    last = position(name, scores, dim)
     on_gpu = triton.serves(gate.kernel, gate.norm) and operations.taken_on_gpu(scores)
     if not (on_gpu or operations.taken()) or must_linearise():
         return None
-    last = position(name, scores, dim)
     dtype = compute_dtype(scores)
     rows = scores.to(dtype).movedim(last, -1)
     if not (on_gpu or operations.taken(rows)):
