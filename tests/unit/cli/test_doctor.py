@@ -40,7 +40,7 @@ def test_facts_of_this_machine():
     assert report.threads == torch.get_num_threads()
     assert 1 <= report.cpus <= (os.cpu_count() or 1)
     assert report.native == status()
-    extras = {"apps", "sae", "sindy", "cli", "compare", "triton", "jax", "onnx", "docs", "dev"}
+    extras = {"apps", "sae", "sindy", "cli", "compare", "explore", "triton", "jax", "onnx", "docs", "dev"}
     assert set(report.missing) == extras
 
 
