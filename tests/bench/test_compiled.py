@@ -61,6 +61,7 @@ def in_seconds(monkeypatch):
 
 
 @pytest.mark.usefixtures("in_seconds")
+@pytest.mark.full
 def test_temperatures_do_not_make_new_programs():
     found = child.measure("sigmoid", (12, 9), 3, rounds=1)
     assert found["again_for_tensors"] == 0

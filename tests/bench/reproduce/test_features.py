@@ -32,6 +32,7 @@ def small(monkeypatch):
     monkeypatch.setattr(features, "SELECTORS", {"TopKSelector": first, **fitted})
 
 
+@pytest.mark.full
 def test_every_table_of_small_runs(small, tmp_path):
     ledger = Ledger("features")
     runs = [r for r in features._runs(quick=False) if r["split"] < 2 and r["data"] in ("isolet", "khan")]

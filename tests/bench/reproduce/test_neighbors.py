@@ -26,6 +26,7 @@ def bright_places(monkeypatch):
     monkeypatch.setattr(neighbor_models, "BATCH", 60)
 
 
+@pytest.mark.full
 def test_every_loss_trains_and_is_shown(bright_places, tmp_path):
     ledger = Ledger("neighbors")
     for settings in neighbors._runs(quick=False):
@@ -71,6 +72,7 @@ def test_what_is_taken_was_tried():
         assert LOSSES[loss][name] in values
 
 
+@pytest.mark.full
 def test_memory_is_measured_in_a_process_of_its_own():
     found = neighbors._run({"part": "memory", "references": 2000, "queries": 8})
     assert 0.05 < found["before"] <= found["peak"] < 2

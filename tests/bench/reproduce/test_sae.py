@@ -111,6 +111,7 @@ def test_after_the_addresses_comes_the_bible(tiny, monkeypatch):
     assert longer[180:].tolist() == [[7] * 20] * 3
 
 
+@pytest.mark.full
 def test_every_run_is_done_and_shown(tiny, tmp_path):
     ledger = Ledger("sae")
     path = tmp_path / "results" / "sae.json"

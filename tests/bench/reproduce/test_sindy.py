@@ -81,6 +81,7 @@ def test_the_whole_grid_and_the_quick_one(systems, monkeypatch):
     assert not any("MIOSR" in run.get("method", "") for run in sindy._runs(quick=False))
 
 
+@pytest.mark.full
 def test_every_part_runs_and_is_shown(systems, tmp_path):
     ledger = Ledger("sindy")
     told, validated = "ExactK, told each k", "ExactK, k by validation"

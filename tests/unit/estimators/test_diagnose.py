@@ -48,6 +48,7 @@ def test_the_score_function_shows_no_bias_and_more_variance_than_straight_throug
 
 
 @pytest.mark.parametrize("law", ["random_tree_pivotal", "random_systematic"])
+@pytest.mark.full
 def test_a_long_run_stands_in_where_sets_cannot_be_enumerated(law):
     theta = THETA[:5]
     f = nonlinear(5)

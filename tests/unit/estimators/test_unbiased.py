@@ -34,6 +34,7 @@ def gradients(estimator, f, samples=4, seed=0):
 
 
 @pytest.mark.parametrize("law", [costly(law) if law == "adjusted_pareto" else law for law in LAWS])
+@pytest.mark.full
 def test_score_function(law):
     f = nonlinear(N)
     exact = exact_gradient(law, f, THETA, K)

@@ -41,6 +41,7 @@ def forward_and_backward(weights):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
 def test_no_operator_waits_for_a_value(name):
     weights = registry.get(name).weights
     step = forward_and_backward(lambda x, temperature: weights(x, 3, temperature=temperature))
@@ -90,6 +91,7 @@ def test_autocast_does_not_change_the_precision(name):
 
 @pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.full
 def test_deterministic_mode(name):
     """No operation that torch names as one without a deterministic implementation is in either pass."""
     weights = registry.get(name).weights
@@ -124,6 +126,7 @@ def test_triton_is_not_taken_unless_asked_for(monkeypatch):
     assert operations_in(traced(lambda x: khot.sigmoid_topk(x, 3), (2, 8))) == set()
 
 
+@pytest.mark.full
 def test_triton_is_reached_by_the_operations_of_the_cpu_kernels(monkeypatch):
     """As if no device was a GPU: torch without CUDA has no other tensors that stand for one."""
     monkeypatch.setattr(operations, "taken_on_gpu", lambda *tensors: bool(tensors))

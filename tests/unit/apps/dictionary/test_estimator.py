@@ -48,6 +48,7 @@ def test_scikit_learns_checks():
     assert skipped <= {"check_array_api_input"}  # needs an environment variable
 
 
+@pytest.mark.full
 def test_true_atoms_are_found_again():
     found = []
     for seed in range(3):  # each run ends in a local optimum of its own

@@ -53,6 +53,7 @@ def test_without_learning_it_is_scikit_learns(options):
     assert np.array_equal(model.kneighbors(x[200:], 4, return_distance=False), indices)
 
 
+@pytest.mark.full
 def test_a_learned_map_hears_less_noise():
     x, y = noisy()
     before = SoftKNeighborsClassifier(7, max_iter=0).fit(x[:200], y[:200]).score(x[200:], y[200:])

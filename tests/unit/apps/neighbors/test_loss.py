@@ -226,6 +226,7 @@ def test_random_methods_draw_once_for_value_and_gradient():
     assert torch.equal(*found)
 
 
+@pytest.mark.full
 def test_compiled():
     x, y = problem()
     loss = plain()

@@ -66,6 +66,7 @@ def test_gumbel_noise_and_one_place_is_softmax():
 @pytest.mark.parametrize(
     "k", [pytest.param(1, marks=pytest.mark.full), 2, pytest.param(3, marks=pytest.mark.full)]
 )
+@pytest.mark.full
 def test_the_gradient_is_the_finite_difference_of_a_long_run(k, noise):
     """The same noise at x + s and x − s, in n = 4: the whole Jacobian, not its diagonal alone."""
     x = torch.tensor([0.3, -0.4, 0.9, 0.1], dtype=torch.float64)

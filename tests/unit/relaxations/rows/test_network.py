@@ -182,6 +182,7 @@ def kept_for_backward(n):
     return sum(kept.values())
 
 
+@pytest.mark.full
 def test_the_memory_of_odd_even_does_not_grow_as_its_work():
     """One tensor of swap probabilities for each of n layers would be n²/4 numbers of 4 bytes."""
     assert kept_for_backward(400) < 400**2 / 2

@@ -125,6 +125,7 @@ def test_rows_have_the_form_of_the_solution():
     torch.testing.assert_close(slopes, torch.zeros_like(slopes), atol=1e-9, rtol=0)
 
 
+@pytest.mark.full
 def test_the_matrix_has_derivatives_of_two_orders():
     x = scores(7, seed=7).reshape(1, 7).requires_grad_()
     tau = torch.tensor([0.8], dtype=torch.float64, requires_grad=True)

@@ -24,6 +24,7 @@ def test_the_kernels_are_called_both_ways(norm, monkeypatch):
     assert called == ["gated_topk", "gate_jacobian"]
 
 
+@pytest.mark.full
 def test_compiled_equals_eager_for_each_norm():
     x, g = scores((3, 50), torch.float32).requires_grad_(), scores((3, 50), torch.float32, seed=1)
     mask = scores((3, 50), seed=2) < 1
