@@ -182,8 +182,8 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
         header=("selector", *itertools.chain(*((data, "s") for data in shown))),
         rows=tuple(rows),
         notes=(
-            f"Mean ± standard error over paired splits (ours: {done}; others at most {SPLITS}); ¹ one split; ² stopped, "
-            f"not finished in {LIMIT // 60} minutes and {MEMORY} GiB; blank: not run. s: processor "
+            f"Mean ± standard error over paired splits (ours: {done}; others at most {SPLITS}); ¹ one split; "
+            f"² stopped, not finished in {LIMIT // 60} minutes and {MEMORY} GiB; blank: not run. s: processor "
             "seconds of one fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
