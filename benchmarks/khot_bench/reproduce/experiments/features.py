@@ -183,8 +183,8 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Mean ± standard error over paired splits (ours: {done}; others at most {SPLITS}); ¹ one split; "
-            f"² stopped, not finished in {LIMIT // 60} minutes and {MEMORY} GiB; blank: not run. s: processor "
-            "seconds of one fit (of all k for a ranking), on one thread.",
+            f"² stopped, not finished in {LIMIT // 60} minutes and {MEMORY} GiB; blank: not run. s: "
+            "processor seconds of one fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
             *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
         ),
