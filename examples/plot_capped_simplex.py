@@ -2,10 +2,10 @@
 Paths through the capped simplex
 ================================
 
-The weights of three scores with k = 2 live in a triangle: its corners are the three ways to select two, its
-centre is uniform. As the temperature falls, each relaxation takes its own path from the centre to the corner
-of the hard top-k. The sparse path is a straight line that runs into an edge (one weight is exactly 1) and
-follows it; the smooth ones reach the corner only in the limit.
+The weights of three scores with k = 2 lie in a triangle. Its corners are the three ways to select two, and
+its centre is the uniform weights. As the temperature falls, each relaxation takes its own path from the
+centre to the corner of the hard top-k. The sparse path is a straight line that runs into an edge (one weight
+is exactly 1) and follows it; the smooth ones reach the corner only in the limit.
 """
 
 import matplotlib.pyplot as plt

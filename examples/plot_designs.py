@@ -2,10 +2,11 @@
 One π, five designs
 ===================
 
-Designs with the same inclusion probabilities draw different sets. Shown is the covariance of each pair of
-units, :math:`\\pi_{ij} - \\pi_i \\pi_j`, and the entropy of each design. Systematic sampling has pairs that
-attract each other (red); tree pivotal sampling keeps neighbours apart; conditional Poisson sampling has the
-largest entropy. The two designs in random order have no closed form: theirs are from 200000 draws.
+Designs with the same inclusion probabilities draw different sets. The picture shows the covariance of each
+pair of units, :math:`\\pi_{ij} - \\pi_i \\pi_j`, and the entropy of each design. Systematic sampling has
+pairs that attract each other (red); tree pivotal sampling keeps neighbours apart; conditional Poisson
+sampling has the largest entropy. The two designs in random order have no closed form, so their covariances
+and entropies come from 200000 draws.
 """
 
 import matplotlib.pyplot as plt

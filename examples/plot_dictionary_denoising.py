@@ -2,9 +2,9 @@
 A dictionary of patches, and a picture without its noise
 ========================================================
 
-Every 8 × 8 patch of a noisy photograph is described by two atoms of a dictionary that is learned from these
-patches alone. Two atoms can follow an edge, but not the noise; the average of all descriptions is the
-picture.
+Every 8 × 8 patch of a noisy photograph is described by two atoms of a dictionary that is learned only from
+these patches. Two atoms can describe an edge, but not the noise. The average of all described patches is the
+denoised picture.
 """
 
 import time
@@ -28,8 +28,9 @@ def psnr(image):
 
 
 # %%
-# Atoms have length one and no mean: what a patch has of brightness is taken off first and put back later.
-# The callback shows how the error falls; after half of the passes a patch has two atoms instead of one.
+# Atoms have length one and mean zero: the mean brightness of a patch is subtracted first and added again
+# later. The callback shows how the error falls; after half of the passes a patch has two atoms instead of
+# one.
 
 patches = extract_patches_2d(noisy, (8, 8)).reshape(-1, 64)
 means = patches.mean(axis=1, keepdims=True)
@@ -48,7 +49,7 @@ print(
 print("atoms of a patch:", np.unique((codes != 0).sum(axis=1)))
 
 # %%
-# The average of the overlapping descriptions.
+# The picture is the average of the overlapping described patches.
 
 described = dictionary.inverse_transform(codes) + means
 denoised = reconstruct_from_patches_2d(described.reshape(-1, 8, 8), picture.shape)
@@ -65,7 +66,7 @@ for axis, title, image in (
 plt.show()
 
 # %%
-# The atoms, the most used first, and the error over the passes.
+# The atoms, with the most used ones first, and the error after each pass.
 
 order = np.argsort(-(codes != 0).sum(axis=0))
 figure, axes = plt.subplots(1, 2, figsize=(12, 4.3), layout="constrained", width_ratios=(2, 1))

@@ -2,10 +2,11 @@
 Bias and variance of gradient estimators
 ========================================
 
-A sample of k units has no derivative; an estimator gives it one. Here each is compared with the exact
-gradient of an expected loss, over all 210 sets of 4 of 10 units: how far its mean is from it (bias), and how
-far single estimates are from their mean (standard deviation). All average 4 samples. The loss is not linear
-in the sample: on an affine one, straight-through would be exact. Open marks have no bias beyond chance.
+A sample of k units has no derivative; an estimator gives it one. The picture compares each estimator with
+the exact gradient of an expected loss, over all 210 sets of 4 of 10 units: how far its mean is from the
+exact gradient (bias), and how far single estimates are from their mean (standard deviation). All average 4
+samples. The loss is not linear in the sample; for an affine loss, straight-through would be exact. Open
+marks have no significant bias.
 """
 
 import matplotlib.pyplot as plt
@@ -40,7 +41,8 @@ found = diagnose(loss, scores, k, estimators=estimators, repeats=4000, generator
 print(found)
 
 # %%
-# The score function alone has no bias, and the largest variance. The others trade some bias for less of it.
+# Only the score function has no bias, but it has the largest variance. The others accept some bias for less
+# variance.
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 found.plot(axes)
 plt.show()

@@ -2,11 +2,11 @@
 Ten genes of two thousand
 =========================
 
-Far more features than rows: 2000 'genes' of 80 patients with four kinds of tumour, made so that twelve
-genes matter, each for one kind, and each of them comes with four others that follow it. Any ten good genes
-will do, so the sets of different halves of the data differ; what counts is how well they tell the kinds
-apart, and how often a set contains one of each group. The real sets, NCI60, Khan and Golub, are in ``khot
-reproduce features``.
+This example has far more features than rows: 2000 'genes' of 80 patients with four kinds of tumour. The data
+are synthetic. Twelve genes matter, each for one kind, and each of these has four correlated copies. Many
+sets of ten genes are equally good, so the sets from different halves of the data differ. What counts is how
+well they separate the kinds of tumour, and how many different groups they cover. ``khot reproduce features``
+uses real data: NCI60, Khan and Golub.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,8 @@ for copy in range(COPIES):  # genes 0 to 59: group = number modulo 12
     genes[:, copy * GROUPS : (copy + 1) * GROUPS] = drivers + 0.4 * rng.normal(size=drivers.shape)
 
 # %%
-# For each k, five splits: select on the training patients, then judge by a forest on the others.
+# For each k there are five splits: select on the training patients, then evaluate with a forest on the
+# others.
 
 COUNTS = (2, 5, 10, 20)
 SELECTORS = {
@@ -50,7 +51,7 @@ for row, k in enumerate(COUNTS):
     print(f"{k:2}   " + "   ".join(cells))
 
 # %%
-# Genes that follow each other look equally good one by one. Gates that learn together spread over the groups.
+# Correlated genes look equally good one by one. Gates that learn together spread over the groups.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for axis, numbers, label in zip(axes, (accuracy, groups), ("accuracy", "groups among the k"), strict=True):

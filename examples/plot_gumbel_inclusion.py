@@ -1,12 +1,13 @@
 """
-Gumbel top-k does not include what it is asked to
-=================================================
+Gumbel top-k does not have the inclusion probabilities you give
+===============================================================
 
-The k largest of :math:`\\log \\pi_i` plus Gumbel noise are often taken for a draw with inclusion
-probabilities π. They are k draws without replacement, each ∝ π: once a large unit is gone the small ones have
-it easier, so that large π come out too small and small ones too large. Shown is P(unit i is drawn), exact by
-quadrature, beside the π that was asked for, and the largest error for each k. Only for k = 1 is it 0. Pareto
-keys cost the same, one top-k, and come much nearer; Sampford sampling is exact.
+People often assume that the k largest of :math:`\\log \\pi_i` plus Gumbel noise are a draw with inclusion
+probabilities π. In fact they are k draws without replacement, each ∝ π. Once a large unit has been drawn,
+the small ones have better chances, so large inclusion probabilities come out too small and small ones too
+large. The picture compares P(unit i is drawn), exact by quadrature, with the requested π, and shows the
+largest error for each k. It is 0 only for k = 1. Pareto keys cost the same, one top-k, and are much closer;
+Sampford sampling is exact.
 """
 
 import matplotlib.pyplot as plt

@@ -2,10 +2,10 @@
 Which patches are kept
 ======================
 
-A small vision transformer learns scikit-learn's handwritten digits, each patch of 2×2 pixels a token. Then it
-keeps only the tokens that CLS attends to most, 9, 5 and 3 of 16 in three stages, and is fine-tuned for a
-moment. What is dropped is shown in colour. The network decides what it looks at: an empty patch may tell two
-digits apart as well as a stroke.
+A small vision transformer learns scikit-learn's handwritten digits; each patch of 2×2 pixels is a token.
+Then it keeps only the tokens that CLS attends to most, 9, 5 and 3 of 16 in three stages, and is fine-tuned
+briefly. Dropped patches are shown in colour. The network decides where to look: an empty patch may
+distinguish two digits as well as a stroke.
 """
 
 import matplotlib.pyplot as plt
@@ -52,7 +52,7 @@ learn(80, 1e-3)
 print("and fine-tuned:", accuracy_and_cost())
 
 # %%
-# The kept patches of each stage, over the images.
+# The kept patches of each stage, drawn over the images.
 
 shown = 8
 with torch.no_grad():

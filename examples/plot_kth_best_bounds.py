@@ -2,11 +2,12 @@
 What intervals say about the k-th best
 ======================================
 
-Scores are often known only to lie in intervals: measured with an error, or propagated through a network from
-a box of inputs. Then some entries are surely among the k largest, some surely not, and some are undecided.
-:func:`khot.rank_bounds` gives the ranks each entry can have, :func:`khot.kth_best_bounds` the interval of the
-k-th best value. Both are sound: no scores in the intervals can give anything else, as the samples show. (The
-values here are the scores themselves; the bounds take vectors and scores as two boxes and do not know it.)
+Often only intervals are known for the scores: they were measured with an error, or propagated through a
+network from a box of inputs. Then some entries are certainly among the k largest, some certainly not, and
+some are undecided. :func:`khot.rank_bounds` returns the ranks each entry can have,
+:func:`khot.kth_best_bounds` the interval of the k-th best value. Both are sound: no scores in the intervals
+can give a result outside, as the samples show. (In this example the values are the scores themselves; the
+bounds do not use this, because they treat vectors and scores as two separate boxes.)
 """
 
 import matplotlib.pyplot as plt

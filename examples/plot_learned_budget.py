@@ -2,12 +2,12 @@
 A learned budget, soft and hard
 ===============================
 
-Five of twenty features matter. A gate on each feature, k-hot with a k that is learned, is to find out how
-many and which, while the loss charges for every unit of budget.
+Five of twenty features matter. Each feature has a gate; the gates are k-hot weights with a learned k. They
+should find out how many features matter and which, while the loss charges for every unit of budget.
 
-With soft gates the slopes undo what the gates do: half the weight and twice the slope are the same
-prediction for half the price, so the budget falls and falls at a perfect fit. A hard gate (hard forward, the
-soft gradient backward) has weights 0 and 1, which leave the slopes nothing to undo.
+With soft gates the slopes compensate for the gates: half the weight and twice the slope give the same
+prediction for half the price. So the budget keeps falling at a perfect fit. A hard gate (hard forward, the
+soft gradient backward) has weights 0 and 1, for which the slopes cannot compensate.
 """
 
 import matplotlib.pyplot as plt

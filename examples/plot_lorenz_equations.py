@@ -2,9 +2,9 @@
 Equations from a trajectory
 ===========================
 
-A noisy trajectory of Lorenz's system, and twenty polynomials of which each equation may use some. Which, and
-how many? The best 0, 1, 2, … terms of each equation make a path; validation on stretches of time that were
-left out says where to stop.
+This example finds the equations of Lorenz's system from a noisy trajectory. Each equation may use some of
+twenty polynomials. Which, and how many? The best 0, 1, 2, … terms of each equation form a path, and
+validation on held-out time intervals says where to stop.
 """
 
 import matplotlib.pyplot as plt
@@ -26,8 +26,8 @@ size = np.sqrt(np.square(clean).mean())
 noisy = clean + 0.05 * size * np.random.default_rng(0).normal(size=clean.shape)
 
 # %%
-# States and derivatives come from the same local polynomials, whose window follows the noise. ``k="path"``
-# is told nothing about the number of terms.
+# States and derivatives come from the same local polynomials, whose window adapts to the noise. With
+# ``k="path"`` the number of terms is not given.
 
 model = pysindy.SINDy(
     optimizer=ExactK("path", max_terms=8),
@@ -39,7 +39,7 @@ model.print()
 print("window:", model.differentiation_method.window_length_, "samples")
 
 # %%
-# The usual threshold on coefficients, on the same states and derivatives: small terms remain, because a
+# The usual threshold on coefficients, with the same states and derivatives, keeps small terms, because a
 # coefficient of 0.1 is small for one term and large for another.
 
 threshold = pysindy.SINDy(
@@ -51,8 +51,9 @@ threshold.fit(noisy, t, feature_names=["x", "y", "z"])
 threshold.print()
 
 # %%
-# The path: squared residuals on all samples (solid) and on stretches left out (dashed, with standard
-# errors). The circle is the choice, the fewest terms within one standard error of the least.
+# The path: squared residuals on all samples (solid) and on held-out intervals (dashed, with standard
+# errors). The circle marks the choice: the smallest number of terms within one standard error of the
+# minimum.
 
 names = model.get_feature_names()
 figure, axes = plt.subplots(1, 3, figsize=(13, 3.6), sharey=True, layout="constrained")
@@ -63,13 +64,13 @@ for axis, state, path in zip(axes, "xyz", model.optimizer.path_, strict=True):
 plt.show()
 
 # %%
-# The table of one equation says which terms the path takes for each k.
+# The table of one equation shows which terms the path has for each k.
 
 print(model.optimizer.path_[1].table(names))
 
 # %%
-# The attractor that was measured, and the one of the equations that were found, from the same start. In
-# chaos they must part; their shape is the same.
+# The measured attractor, and that of the equations found, from the same start. In a chaotic system they must
+# diverge, but their shape is the same.
 
 found = model.simulate(clean[0], t)
 figure = plt.figure(figsize=(11, 4.6), layout="constrained")

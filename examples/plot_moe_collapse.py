@@ -2,13 +2,13 @@
 Experts: collapse and cure
 ==========================
 
-Eight experts share the patches of handwritten digits; a router sends each patch to one of them. What the
-router learns by decides what becomes of the experts:
+Eight experts share the patches of handwritten digits; a router sends each patch to one of them. How the
+router is trained decides how many experts are used:
 
-* the weight of the one expert divided by itself is 1, so a renormalised router has no gradient: it stays
-  where it began;
-* the plain softmax weight has one, and what is good gets better: a few experts take all;
-* a balance loss, or a bias in the choice that follows the loads, keeps all of them in use.
+* with one expert, a renormalised weight is always 1, so the router has no gradient and never changes;
+* the plain softmax weight has a gradient, but good experts get more patches and become better still: a few
+  experts take all patches;
+* a balance loss, or a bias that adapts to the loads, keeps all experts in use.
 """
 
 import warnings
@@ -35,8 +35,8 @@ held_out = torch.arange(len(labels)) % 3 == 2
 patches = nn.functional.unfold(images, 2, stride=2).mT  # (1797, 16 patches, 4 pixels)
 
 # %%
-# One layer of experts between an embedding and the mean over patches. ``return_routing`` gives what the
-# router chose, for the balance loss and for the statistics.
+# The network has one layer of experts between an embedding and the mean over patches. ``return_routing``
+# returns the router's choices, for the balance loss and for the statistics.
 
 
 class Network(nn.Module):
@@ -81,7 +81,7 @@ def train(*, balance_loss=0.0, bias_rate=0.0, **options):
 
 
 # %%
-# Four routers, the same network and the same data. Making the first one warns, and rightly so.
+# Four routers with the same network and the same data. khot warns about the first one, for good reason.
 
 warnings.simplefilter("ignore")
 cases = {
@@ -98,9 +98,9 @@ for name, (accuracy, statistics, norm) in results.items():
     print(f"{name:24} {accuracy:8.3f}  {norm:8.1e}  {last.entropy:7.2f}  {last.idle}")
 
 # %%
-# The share of each expert over training. Without a gradient the router stays, and only the embedding moves;
-# with one and no balance some experts starve; with balance they stay in use. On a task this small one expert
-# can do nearly all there is to do, so accuracies differ little.
+# The share of each expert during training. Without a gradient the router does not change; only the embedding
+# does. With a gradient but no balance some experts starve; with balance they stay in use. On a task this
+# small one expert can do nearly all the work, so accuracies differ little.
 
 figure, axes = plt.subplots(1, 4, figsize=(13, 3), sharey=True, layout="constrained")
 for axis, (name, (accuracy, statistics, _)) in zip(axes, results.items(), strict=True):

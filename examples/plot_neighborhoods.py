@@ -2,10 +2,10 @@
 Learned neighbourhoods
 ======================
 
-Digits of 64 pixels on a plane, by a linear map. The two principal directions keep variance and mix the
-digits; the map learned by :class:`khot.apps.neighbors.NeighborLoss` keeps neighbourhoods: the five nearest
-of a digit should show the same digit. The last picture shows the neighbours of some test digits before and
-after.
+A linear map shows digits of 64 pixels on a plane. The two principal directions keep variance and mix the
+digits. The map learned by :class:`khot.apps.neighbors.NeighborLoss` keeps neighbourhoods: the five nearest
+neighbours of a digit should show the same digit. The last picture shows the neighbours of some test digits
+before and after learning.
 """
 
 import matplotlib.pyplot as plt
@@ -37,7 +37,8 @@ figure.colorbar(drawn, ax=axes, ticks=range(10), shrink=0.8)
 plt.show()
 
 # %%
-# Who is near to whom. Left the digit that asks, then its five nearest training digits, before and after.
+# Some neighbourhoods. On the left the test digit, then its five nearest training digits, before and after
+# learning.
 
 wrong_before = models["principal directions"].predict(test) != answers
 figure, axes = plt.subplots(4, 11, figsize=(10, 3.9), layout="constrained")
@@ -51,5 +52,5 @@ for row, i in zip(axes, wrong_before.nonzero()[0][:4], strict=True):
         axis.set_axis_off()
         if place == 0:
             axis.set_title(f"is {name}", fontsize="small", pad=1)
-figure.suptitle("asks | five nearest, principal directions | five nearest, learned", fontsize="medium")
+figure.suptitle("test digit | five nearest, principal directions | five nearest, learned", fontsize="medium")
 plt.show()

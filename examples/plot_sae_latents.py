@@ -2,15 +2,16 @@
 Autoencoders: loss recovered and dead latents
 =============================================
 
-The hidden layer of a network that reads handwritten digits, as sums of few of many directions. Three ways
-of selecting the active latents are trained alike, at several numbers of them:
+Sparse autoencoders describe the hidden layer of a network that reads handwritten digits as sums of a few of
+many directions. Three ways to select the active latents are trained in the same way, for several numbers of
+active latents:
 
 * *TopK*, with AuxK for latents that died;
-* *BatchTopK*: the batch shares its active latents, a threshold takes over in evaluation;
+* *BatchTopK*: the batch shares its active latents; evaluation uses a threshold;
 * *sigmoid top-k*: soft weights, annealed to the hard selection, without AuxK.
 
-What counts is how much of the network's own loss is left when its layer is replaced by the reconstruction:
-1 is all of it, 0 is what the layer's mean would give.
+The measure is the loss recovered: how good the network's own loss is when the layer is replaced by its
+reconstruction. 1 means as good as without the autoencoder, 0 as bad as with the layer's mean.
 """
 
 import tempfile
@@ -30,9 +31,8 @@ labels = torch.tensor(digits.target)
 held_out = torch.arange(len(labels)) % 3 == 2
 
 # %%
-# A network to look into, and the activations of its hidden layer, on disk. Pictures are shifted by up to
-# one pixel, so that
-# there are enough of them.
+# A network to explain, and the activations of its hidden layer, on disk. Images are shifted by up to one
+# pixel, so that there are enough of them.
 network = nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10))
 optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
 
@@ -57,7 +57,7 @@ store = collect_activations(network, "1", seen, tempfile.mkdtemp())
 print(f"{len(store)} activations of length {store.d}")
 
 # %%
-# Train each at four numbers of active latents.
+# Train each of them with four numbers of active latents.
 WAYS = {
     "TopK + AuxK": {"activation": "topk"},
     "BatchTopK + AuxK": {"activation": "batch_topk"},
@@ -91,9 +91,8 @@ for name, way in WAYS.items():
     print(name, [f"L0 {l0:.1f}: {score:.3f}" for l0, score in recovered[name]])
 
 # %%
-# Loss recovered against the number of active latents, and the share of latents that did not fire on the
-# last 5000
-# activations, over training.
+# Loss recovered against the number of active latents, and the share of latents that were not active on the
+# last 5000 activations, during training.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 for name in WAYS:
     left.plot(*zip(*recovered[name], strict=True), "o-", label=name)

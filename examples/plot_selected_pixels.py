@@ -2,9 +2,10 @@
 Which pixels tell digits apart
 ==============================
 
-Sixty-four pixels, of which a classifier may see twelve. A score for each pixel on its own takes neighbours
-that say the same; gates that learn with a network take pixels that say different things. The second picture
-shows how accuracy grows with k, beside :class:`sklearn.feature_selection.SelectKBest` and random pixels.
+A classifier may see twelve of sixty-four pixels. Methods that score each pixel by itself select redundant
+neighbours; gates that learn together with a network select pixels with different information. The second
+picture shows how accuracy grows with k, compared with :class:`sklearn.feature_selection.SelectKBest` and
+random pixels.
 """
 
 import matplotlib.pyplot as plt

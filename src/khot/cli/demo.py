@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
 def demo() -> None:
     """Show a differentiable top-k at work, in a few seconds."""
     console = Console()
-    console.print(f"[bold]khot {khot.__version__}[/bold]: top-k that can be differentiated\n")
+    console.print(f"[bold]khot {khot.__version__}[/bold]: differentiable top-k\n")
     _compare(console)
     _learn(console)
     console.print(
@@ -63,15 +63,15 @@ def _compare(console: Console) -> None:
     table.add_row("learn", *(f"{count} scores" for count in reached))
     console.print(table)
     console.print(
-        f"The last row: how many scores learn from the weight of {_SCORES[_K]:+.1f}, just below the cut. "
-        "With a hard top-k none does.\n"
+        f"The last row counts the scores that get a gradient from the weight of {_SCORES[_K]:+.1f}, just "
+        "below the cut. With a hard top-k there are none.\n"
     )
 
 
 def _learn(console: Console) -> None:
     """Find 5 planted features of 50 by gradient descent on their scores."""
     console.print(
-        f"Five of fifty features matter. Found by gradient descent on the scores, mean of {_SEEDS} runs:"
+        f"Five of fifty features matter. Gradient descent on the scores finds (mean of {_SEEDS} runs):"
     )
     for gate in ("hard_topk", "sigmoid_topk(hard=True)", "sigmoid_topk"):
         runs = [fit_planted_features(gate, seed) for seed in range(_SEEDS)]
@@ -79,7 +79,7 @@ def _learn(console: Console) -> None:
         loss = sum(final for _, final in runs) / len(runs)
         dots = "█" * round(found) + "░" * (5 - round(found))
         console.print(f"  {gate:<24} [cyan]{dots}[/cyan] {found:.1f} of 5, loss {loss:.3f}", highlight=False)
-    console.print("hard_topk sends no gradient to the scores: it keeps what it started with.\n")
+    console.print("hard_topk sends no gradient to the scores, so it keeps the features it started with.\n")
 
 
 def fit_planted_features(gate: str, seed: int, steps: int = 300) -> tuple[int, float]:

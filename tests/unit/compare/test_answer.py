@@ -26,13 +26,13 @@ def test_the_fastest_of_the_good_ones_is_to_start_with():
     found = winners(record("quick", 0.5, 1e-6), record("good", 0.80, 2e-5), record("best", 0.81, 9e-4))
     assert found["start with"] == "good"
     assert found["fastest"] == "quick"
-    assert found["nearest to the exact selection"] == "best"
+    assert found["closest to the exact selection"] == "best"
 
 
 def test_weights_above_one_are_not_to_start_with():
     found = winners(record("soft_rank", 0.95, 1e-6), record("sigmoid", 0.6, 1e-5))
     assert found["start with"] == "sigmoid"
-    assert found["nearest to the exact selection"] == "soft_rank"
+    assert found["closest to the exact selection"] == "soft_rank"
 
 
 def test_every_measure_has_its_winner():
@@ -41,8 +41,8 @@ def test_every_measure_has_its_winner():
     small = record("small", 0.6, 1e-3, setting="fixed", backward_bytes=1024)
     large = record("large", 0.6, 1e-3, setting="fixed", backward_bytes=2**20)
     found = winners(rows, wide, small, large)
-    assert found["keeps the k vectors apart"] == "rows"
-    assert found["gradient in most places"] == "wide"
+    assert found["separates the k vectors best"] == "rows"
+    assert found["gradient for most scores"] == "wide"
     assert found["least memory"] == "small"
 
 
@@ -50,7 +50,7 @@ def test_a_sample_is_not_judged_and_what_is_missing_is_left_out():
     missing = Record("network", 100, 5, "matched", missing="n is above 10")
     found = answer(comparison(record("gumbel", 1.0, 1e-9), record("sigmoid", 0.5, 1e-5), missing))
     assert {winner.method for winner in found.winners} == {"sigmoid"}
-    assert "keeps the k vectors apart" not in {winner.title for winner in found.winners}
+    assert "separates the k vectors best" not in {winner.title for winner in found.winners}
     assert found.headline == "For n = 100, k = 5 on this machine: start with sigmoid."
 
 

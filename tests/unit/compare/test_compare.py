@@ -216,7 +216,7 @@ def test_the_table_shows_what_is_missing_and_what_is_not_matched():
     assert good.rows[0] == ("sigmoid", "fixed", "1", "–", "1.000", "0.500", "0.250")
     assert good.rows[1] == ("", "equal", "1", "–", "1.000", "0.500", "0.500 (!)")
     assert good.rows[2] == ("network", "fixed", "n is above 10", "", "", "", "")
-    assert "(!): the operator does not come to that entropy." in good.notes
+    assert "(!): the operator cannot reach that entropy." in good.notes
     assert cost.rows[0] == ("sigmoid", "fixed", "1.5", "50%", "1 ms", "2 ms", "2 KiB", "–")
     assert {len(row) for row in cost.rows} == {len(cost.header)}
 

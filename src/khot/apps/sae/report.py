@@ -118,7 +118,7 @@ def _density_figure(density: Tensor) -> str:
         [float(count) for count in torch.histc(logs.clamp(-5, 0), 25, -5, 0)] if len(logs) else [0.0] * 25
     )
     never = int((density == 0).sum())
-    label = f"latents by log₁₀ of their density; {never} of {len(density)} never fire"
+    label = f"latents by log₁₀ of their density; {never} of {len(density)} are never active"
     return _figure(edges, counts, label, "log₁₀ density", bars=True)
 
 

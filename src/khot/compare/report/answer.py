@@ -52,27 +52,27 @@ def answer(comparison: Comparison, number: int = -1) -> Answer:
             ),
             _most(
                 records,
-                "nearest to the exact selection",
+                "closest to the exact selection",
                 lambda r: r.on_topk,
                 lambda r: f"{r.on_topk:.0%} of the weight on the true top k",
             ),
             _most(
                 records,
-                "keeps the k vectors apart",
+                "separates the k vectors best",
                 lambda r: r.nccs,
                 lambda r: f"its blends have cosine {r.nccs:.2f} with the true vectors",
             ),
             _most(
                 records,
-                "gradient in most places",
+                "gradient for most scores",
                 lambda r: r.usable,
-                lambda r: f"{r.usable:.0%} of the scores get one",
+                lambda r: f"{r.usable:.0%} of the scores get a usable one",
             ),
             _least(
                 [record for record in comparison.records if _measured_memory(record, cell)],
                 "least memory",
                 lambda r: float(r.backward_bytes or 0),
-                lambda r: f"{bytes_text(r.backward_bytes or 0)} beyond the input",
+                lambda r: f"{bytes_text(r.backward_bytes or 0)} in addition to the input",
             ),
         )
         if winner is not None

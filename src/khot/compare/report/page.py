@@ -21,49 +21,50 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 _SECTIONS = {
     "overview": (
         "Quality against time",
-        "The share of the weight that lies on the true top k, against the time of forward and backward. "
-        "Up is nearer to the exact selection, left is cheaper. Look at the points of equal sharpness: at "
-        "one temperature for all, a higher point may just be a sharper one, with less of a gradient.",
+        "The share of the weight on the true top k, against the time of forward and backward. Higher is "
+        "closer to the exact selection, further left is faster. Compare the points of equal sharpness: at "
+        "a fixed temperature, a higher point may only be sharper, with a gradient for fewer scores.",
     ),
     "nccs": (
         "Selecting vectors",
-        "Every entry carries a vector, and the operator returns k blends. nCCS is the mean over the true "
-        "k vectors of the best cosine among the blends: 1 if each is there. It tells operators that "
-        "separate the ranks from those that mix all chosen ones. Operators that give weights alone have "
-        "no bar.",
+        "Every entry has a vector, and the operator returns k blends. For each of the true k vectors, nCCS "
+        "takes the best cosine among the blends, and averages these: 1 if all true vectors are found. It "
+        "is high for operators that separate the ranks, and low for those that mix all chosen entries. "
+        "Operators that only give weights have no bar.",
     ),
     "recall": (
-        "Does it rank as the scores do?",
-        "The share of the true top k among the k largest weights. Below 1 the weights are in another "
-        "order than the scores: by design where noise decides (gumbel, perturbed), elsewhere because "
-        "neighbours share their weight.",
+        "Do the weights keep the order of the scores?",
+        "The share of the true top k among the k largest weights. Below 1, the weights have a different "
+        "order from the scores: because of noise (gumbel, perturbed), or because neighbours share their "
+        "weight (other operators).",
     ),
     "entropy": (
-        "How sharp",
-        "0 if weights are hard, 1 if all are k/n. At one temperature operators are of very different "
-        "sharpness; the second bars must lie on the dotted line, or the operator cannot be matched.",
+        "Sharpness",
+        "The entropy is 0 if the weights are hard, 1 if all are k/n. At a fixed temperature the operators "
+        "differ much in sharpness. The second bars should end at the dotted line; if one does not, the "
+        "operator cannot reach this entropy.",
     ),
     "gradient": (
-        "How much gradient arrives",
+        "Size of the gradient",
         "The norm of the gradient of the scores, for an incoming gradient with independent normal "
-        "entries. Sharper weights have a larger gradient in fewer places; 0 means that nothing can be "
+        "entries. Sharper weights have a larger gradient for fewer scores; 0 means that nothing can be "
         "learned.",
     ),
     "usable": (
-        "And where",
-        "The share of scores whose gradient is at least a thousandth of the largest in their row. With a "
-        "small share, only the entries next to the cut learn. Exact zeros are part of a sparse operator's"
-        " design.",
+        "Scores with a usable gradient",
+        "The share of scores whose gradient is at least a thousandth of the largest in their row. If the "
+        "share is small, only the entries next to the cut learn. A sparse operator has exact zeros by "
+        "design.",
     ),
     "time": (
         "Time",
-        "Shortest of repeated calls on all rows at the fixed temperature, forward and backward, each by "
-        "itself. The axis is logarithmic. Your own shapes: khot compare --n … --k ….",
+        "The shortest of repeated calls on all rows at the fixed temperature, separately for forward and "
+        "backward. The axis is logarithmic. For your own shapes: khot compare --n … --k ….",
     ),
     "memory": (
         "Memory",
-        "What one call takes at its peak beyond its input, results included, at temperature 1, each "
-        "operator in a process of its own. A figure near 0: the pages the process had were enough.",
+        "The peak memory of one call in addition to its input, including the results, at temperature 1, "
+        "with a separate process for each operator. Near 0 the process already had enough memory.",
     ),
 }
 

@@ -41,9 +41,9 @@ def _quality(comparison: Comparison, number: int, cell: Cell) -> Grid:
         header=("operator", "at", "temperature", "nCCS", "recall@k", "on top k", "entropy"),
         rows=tuple(_row(record, cells(record)) for record in records),
         notes=(
-            f"A blind choice has nCCS {comparison.chance[number]:.3f} and recall {cell.k / cell.n:.3f}. "
+            f"A random choice has nCCS {comparison.chance[number]:.3f} and recall {cell.k / cell.n:.3f}. "
             f"Equal sharpness: mean entropy {options.sharpness:g}.",
-            *(("(!): the operator does not come to that entropy.",) if off else ()),
+            *(("(!): the operator cannot reach that entropy.",) if off else ()),
         ),
         origin="",
         text_columns=2,

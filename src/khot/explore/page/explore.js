@@ -244,7 +244,7 @@ function show(found) {
   const off = drawn.filter(side => !side.exact).map(side => side.name);
   at("samples-note").textContent = drawn.length
     ? `How often each entry was drawn in ${state.draws} draws, with two standard errors, against π = sigmoid_topk.`
-      + (off.length ? ` ${off.join(", ")}: not exactly π, by design.` : "")
+      + (off.length ? ` The inclusion probabilities of ${off.join(", ")} are only approximately π.` : "")
     : "Choose a design to draw samples.";
   at("samples").textContent = drawn.map(side => side.name + "\n" + side.samples.map(x => x.map(one => (one ? "█" : "·")).join("")).join("\n")).join("\n\n");
   document.body.dataset.drawn = String(+(document.body.dataset.drawn || 0) + 1);
