@@ -1,10 +1,8 @@
 // Body of kth_largest.cpp, compiled for each instruction set and type: see dispatch.h.
 
-using integer = IntegerOf<real>::type;
-
-typedef real Lanes __attribute__((vector_size(VECTOR_BYTES)));
-typedef integer IntegerLanes __attribute__((vector_size(VECTOR_BYTES)));
-constexpr int LANES = VECTOR_BYTES / int(sizeof(real));
+#include "vector.inl"
+#include "any.inl"
+#include "reaching.inl"
 
 constexpr real INF = std::numeric_limits<real>::infinity();
 
@@ -12,7 +10,7 @@ static int64_t count_above(const real* x, int64_t n, real v) {
     int64_t total = 0;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        integer count = 0;
+        bits count = 0;
 #pragma omp simd reduction(+ : count)
         for (int64_t i = begin; i < end; ++i) count += x[i] > v;
         total += count;
@@ -25,7 +23,7 @@ static void count_two(const real* x, int64_t n, real low, real high, int64_t* ab
     int64_t above = 0, from = 0;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        integer block_above = 0, block_from = 0;
+        bits block_above = 0, block_from = 0;
 #pragma omp simd reduction(+ : block_above, block_from)
         for (int64_t i = begin; i < end; ++i) {
             block_above += x[i] > low;
@@ -44,33 +42,37 @@ static int64_t collect_between(const real* x, int64_t n, real low, real high, re
     int64_t found = 0, from = 0, i = 0;
 #if KHOT_BODY_AVX2
     constexpr int WIDTH = 32 / int(sizeof(real));
-    for (; i + WIDTH <= n; i += WIDTH) {
-        if constexpr (sizeof(real) == 4) {
-            const __m256 value = _mm256_loadu_ps((const float*)(x + i));
-            const __m256 high_side = _mm256_cmp_ps(value, _mm256_set1_ps(float(high)), _CMP_GE_OQ);
-            const __m256 low_side = _mm256_cmp_ps(value, _mm256_set1_ps(float(low)), _CMP_GT_OQ);
-            const unsigned bits = unsigned(_mm256_movemask_ps(_mm256_andnot_ps(high_side, low_side)));
-            from += __builtin_popcount(unsigned(_mm256_movemask_ps(high_side)));
-            const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&PACKING.eight[bits]));
-            _mm256_storeu_ps((float*)(out + found), _mm256_permutevar8x32_ps(value, order));
-            found += __builtin_popcount(bits);
-        } else {
-            const __m256d value = _mm256_loadu_pd((const double*)(x + i));
-            const __m256d high_side = _mm256_cmp_pd(value, _mm256_set1_pd(high), _CMP_GE_OQ);
-            const __m256d low_side = _mm256_cmp_pd(value, _mm256_set1_pd(low), _CMP_GT_OQ);
-            const unsigned bits = unsigned(_mm256_movemask_pd(_mm256_andnot_pd(high_side, low_side)));
-            from += __builtin_popcount(unsigned(_mm256_movemask_pd(high_side)));
-            const __m256i order = _mm256_load_si256((const __m256i*)PACKING.four[bits]);
-            const __m256 packed = _mm256_permutevar8x32_ps(_mm256_castpd_ps(value), order);
-            _mm256_storeu_pd((double*)(out + found), _mm256_castps_pd(packed));
-            found += __builtin_popcount(bits);
+    const vec bound = all(low);
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        if (!reaches(x + i, bound)) continue;
+        for (int64_t at = i; at < i + 2 * LANES; at += WIDTH) {
+            if constexpr (sizeof(real) == 4) {
+                const __m256 value = _mm256_loadu_ps((const float*)(x + at));
+                const __m256 high_side = _mm256_cmp_ps(value, _mm256_set1_ps(float(high)), _CMP_GE_OQ);
+                const __m256 low_side = _mm256_cmp_ps(value, _mm256_set1_ps(float(low)), _CMP_GT_OQ);
+                const unsigned kept = unsigned(_mm256_movemask_ps(_mm256_andnot_ps(high_side, low_side)));
+                from += __builtin_popcount(unsigned(_mm256_movemask_ps(high_side)));
+                const __m256i order = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)&PACKING.eight[kept]));
+                _mm256_storeu_ps((float*)(out + found), _mm256_permutevar8x32_ps(value, order));
+                found += __builtin_popcount(kept);
+            } else {
+                const __m256d value = _mm256_loadu_pd((const double*)(x + at));
+                const __m256d high_side = _mm256_cmp_pd(value, _mm256_set1_pd(high), _CMP_GE_OQ);
+                const __m256d low_side = _mm256_cmp_pd(value, _mm256_set1_pd(low), _CMP_GT_OQ);
+                const unsigned kept = unsigned(_mm256_movemask_pd(_mm256_andnot_pd(high_side, low_side)));
+                from += __builtin_popcount(unsigned(_mm256_movemask_pd(high_side)));
+                const __m256i order = _mm256_load_si256((const __m256i*)PACKING.four[kept]);
+                const __m256 packed = _mm256_permutevar8x32_ps(_mm256_castpd_ps(value), order);
+                _mm256_storeu_pd((double*)(out + found), _mm256_castps_pd(packed));
+                found += __builtin_popcount(kept);
+            }
         }
     }
 #endif
     // Compare all, then move all: the comparisons go several at a time, and no branch can be guessed wrong.
     while (i < n) {
         const int64_t size = n - i < CHUNK ? n - i : CHUNK;
-        integer keep[CHUNK], chunk_from = 0;
+        bits keep[CHUNK], chunk_from = 0;
 #pragma omp simd reduction(+ : chunk_from)
         for (int64_t j = 0; j < size; ++j) {
             const real value = x[i + j];
@@ -105,27 +107,27 @@ static void range(const real* x, int64_t n, real* low, real* high) {
 static void by_ranks(real* values, int count, int64_t a, int64_t b, real* at_a, real* at_b) {
     const int padded = (count + 2 * LANES - 1) / (2 * LANES) * (2 * LANES);
     for (int i = count; i < padded; ++i) values[i] = -INF;
-    const Lanes none = INF - Lanes{};
-    Lanes best_a = none, best_b = none;
+    const vec none = INF - vec{};
+    vec best_a = none, best_b = none;
     for (int j = 0; j < padded; j += 2 * LANES) {
-        Lanes first, second;
+        vec first, second;
         __builtin_memcpy(&first, values + j, sizeof first);
         __builtin_memcpy(&second, values + j + LANES, sizeof second);
-        IntegerLanes above_first = {}, above_second = {};
+        ivec above_first = {}, above_second = {};
         for (int i = 0; i < count; i += 4) {
             for (int next = 0; next < 4; ++next) {
-                const Lanes value = values[i + next] - Lanes{};
+                const vec value = values[i + next] - vec{};
                 above_first += value > first;
                 above_second += value > second;
             }
         }
-        const IntegerLanes limit_a = IntegerLanes{} - integer(a), limit_b = IntegerLanes{} - integer(b);
-        const Lanes first_a = above_first >= limit_a ? first : none;
-        const Lanes second_a = above_second >= limit_a ? second : none;
-        const Lanes first_b = above_first >= limit_b ? first : none;
-        const Lanes second_b = above_second >= limit_b ? second : none;
-        const Lanes low_a = first_a < second_a ? first_a : second_a;
-        const Lanes low_b = first_b < second_b ? first_b : second_b;
+        const ivec limit_a = ivec{} - bits(a), limit_b = ivec{} - bits(b);
+        const vec first_a = above_first >= limit_a ? first : none;
+        const vec second_a = above_second >= limit_a ? second : none;
+        const vec first_b = above_first >= limit_b ? first : none;
+        const vec second_b = above_second >= limit_b ? second : none;
+        const vec low_a = first_a < second_a ? first_a : second_a;
+        const vec low_b = first_b < second_b ? first_b : second_b;
         best_a = low_a < best_a ? low_a : best_a;
         best_b = low_b < best_b ? low_b : best_b;
     }
@@ -236,7 +238,7 @@ static real kth_and_next(const real* x, int64_t n, int64_t k, real* scratch, rea
     real below = -INF;
     for (int64_t begin = 0; begin < n; begin += BLOCK) {
         const int64_t end = n - begin < BLOCK ? n : begin + BLOCK;
-        integer from = 0;
+        bits from = 0;
 #pragma omp simd reduction(+ : from) reduction(max : below)
         for (int64_t i = begin; i < end; ++i) {
             const bool counts = x[i] >= value;

@@ -6,6 +6,10 @@
 //
 // The order is that of a stable sort from the largest down: ties by index, NaN first, −inf (excluded, masked) last.
 // An excluded entry is selected only where there is nothing else left; then its weight and its value are 0.
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include <cmath>
 
 #include "kernels.h"
@@ -22,7 +26,7 @@ constexpr int64_t TOGETHER = 4096;
 // Rows up to this length are sorted whole, which costs no more than a selection.
 constexpr int64_t SORTED = 128;
 
-// This many values are compared at a time; where none of them belongs to the k largest, nothing else is done.
+// This many values are compared at a time, where any of the next ones belongs to the k largest.
 constexpr int64_t CHUNK = 16;
 
 // How many to take of the values that are NaN, and of those equal to the threshold; all above it are taken.

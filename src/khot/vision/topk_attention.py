@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from khot.vision.config import NetworkConfig
@@ -43,8 +44,8 @@ class TopKAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (B, N, width) to the same."""
         batch, count, width = x.shape
-        qkv = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
-        rows = self.select((q * k).sum(-1) * self.scale)
-        scattered = rows.transpose(-2, -1) @ (rows @ v)
-        return self.proj_drop(self.proj((scattered + v).transpose(1, 2).reshape(batch, count, width)))
+        q, k, v = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).unbind(2)
+        rows = self.select((q * k).sum(-1).transpose(1, 2) * self.scale).flatten(0, 1)
+        v = v.transpose(1, 2).reshape(-1, count, self.head_dim)
+        mixed = torch.baddbmm(v, rows.transpose(1, 2), rows @ v).unflatten(0, (batch, self.num_heads))
+        return self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, count, width)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from khot.vision.config import NetworkConfig
 from khot.vision.token_selection import TokenSelection
@@ -48,9 +48,14 @@ class TopKDynamicMixing(nn.Module):
         """Tokens (B, N, width) to the same; N is fixed by the configuration."""
         batch, count, _ = x.shape
         expanded = self.expand(x)
-        mixed = expanded + self.mix(expanded.transpose(1, 2)).transpose(1, 2)
+        mixed = torch.baddbmm(
+            expanded + self.mix.bias[:, None], self.mix.weight.expand(batch, count, count), expanded
+        )
         heads = self.values_and_scores(mixed).reshape(batch, count, self.num_heads, self.head_dim + 1)
         v, scores = heads.permute(0, 2, 1, 3).split([self.head_dim, 1], dim=-1)
+        v = v.contiguous()
         gathered = self.select(scores.squeeze(-1)) @ v
-        read = F.scaled_dot_product_attention(v, gathered, gathered, scale=1.0)
+        # Of few keys, a softmax along rows of N tokens is faster than fused attention along rows of k.
+        attention = (gathered @ v.transpose(-2, -1)).softmax(-2)
+        read = attention.transpose(-2, -1) @ gathered
         return self.proj_drop(self.proj(read.transpose(1, 2).reshape(batch, count, -1)))

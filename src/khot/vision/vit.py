@@ -93,7 +93,7 @@ class PatchEmbed(nn.Module):
             raise ValueError(
                 f"PatchEmbed: images must be (B, {', '.join(map(str, expected))}), got {tuple(x.shape)}"
             )
-        return self.proj(x).flatten(2).transpose(1, 2)
+        return self.proj(x).flatten(2).transpose(1, 2).contiguous()
 
 
 class Attention(nn.Module):

@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
     """The k tokens with the largest scores; −inf is not kept. The scores get no gradient."""
     indices, exists = ranked_indices(scores, k, order)
-    return Kept(gathered(tokens, indices, exists), torch.where(exists, indices, -1))
+    return Kept(gathered(tokens.contiguous(), indices, exists), torch.where(exists, indices, -1))
 
 
 def kept_sample(
