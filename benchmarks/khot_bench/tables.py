@@ -88,7 +88,7 @@ def _doubtful(text: str, measured: Measurement) -> str:
 
 def _doubts(document: Document, threads: int) -> tuple[str, ...]:
     if any(r.disturbed > _MOSTLY for r in document.measurements if r.threads == threads):
-        return ("~: in most rounds other processes took the processor away.",)
+        return ("~: other processes disturbed most rounds of this measurement.",)
     return ()
 
 
@@ -115,8 +115,8 @@ def _ratios(document: Document, threads: int) -> Grid:
         header=("side", "computes", *(case.label for case in cases)),
         rows=tuple(rows),
         notes=(
-            f"Forward (forward+backward), as a multiple of {document.baseline} in the same run, "
-            f"whose own times stand in its row; median of alternating rounds{_noise(document, threads)}.",
+            f"Forward (forward+backward), as a multiple of {document.baseline} in the same run; the row of "
+            f"{document.baseline} has its times. Median of alternating rounds{_noise(document, threads)}.",
             *_explanations(document),
             *_doubts(document, threads),
         ),
@@ -133,11 +133,7 @@ def _short(document: Document) -> Grid:
     rows = [(row[0], *(row[2 + i] for i in chosen)) for row in whole.rows]
     kept = tuple(row for row in rows if all(map(_is_measured, row[1:])))
     left_out = len(rows) - len(kept)
-    beside = (
-        f" {left_out} more sides, which do not manage all of these, are in the whole table."
-        if left_out
-        else ""
-    )
+    beside = f" The full table has {left_out} more, which cannot do all of these." if left_out else ""
     return Grid(
         caption=whole.caption,
         header=(whole.header[0], *(whole.header[2 + i] for i in chosen)),
@@ -174,7 +170,7 @@ def _overhead(document: Document) -> Grid:
         caption="Overhead of one small call",
         header=("side", *(f"{case.label} {mode}" for case, mode in calls)),
         rows=tuple(rows),
-        notes=(f"Median time of a call; in brackets what it takes more than {document.baseline} beside it.",),
+        notes=(f"Median time of a call, in brackets the difference to {document.baseline}.",),
         origin=_origin(document, threads),
     )
 

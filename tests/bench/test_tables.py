@@ -32,7 +32,7 @@ def test_the_short_table_has_what_was_measured_throughout():
     grid = table(DOCUMENT, "example-short")
     assert grid.header == ("side", "1×1e6 k=1000")
     assert [row[0] for row in grid.rows] == ["torch.softmax", "**khot.sigmoid_topk**"]
-    assert "3 more sides" in grid.notes[0]
+    assert "has 3 more, which cannot do all of these" in grid.notes[0]
 
 
 def test_another_thread_count():
