@@ -46,7 +46,7 @@ class KHotDistribution(Distribution):
         scores: instead of ``probs``: π is then ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf
             always, or where more than k are at +inf, these share k; if k units or fewer are above −inf, all
             of them are drawn, and the row has so many ones.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Attributes:
         exact_inclusion: whether P(xᵢ = 1) is exactly π.
@@ -215,8 +215,8 @@ class KHotDistribution(Distribution):
         """Draw k-hot vectors.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
 
         Returns:
             Zeros and ones of shape ``sample_shape`` + batch shape + (n,), in the dtype of the parameters.
@@ -231,8 +231,8 @@ class KHotDistribution(Distribution):
         """Draw the places of the ones: as ``sample``, without the zeros.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
 
         Returns:
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
@@ -282,7 +282,7 @@ class KHotDistribution(Distribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
         new.k, new._dtype, new._given = self.k, self._dtype, self._given

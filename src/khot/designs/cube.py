@@ -45,7 +45,7 @@ class Cube(KHotDistribution):
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         balance: auxiliary variables X, shape (…, n, p), the most important one first; a constant gives
             estimates of n. Balance on π itself, the fixed size, is always there.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> income = torch.linspace(1.0, 3.0, 100, dtype=torch.float64)
@@ -95,7 +95,7 @@ class Cube(KHotDistribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = super().expand(batch_shape, _instance)
         new._balance = self._balance

@@ -51,7 +51,7 @@ def sample(
             needs no solve; ``conditional_poisson`` has the largest. With π that is only approximate
             ``pareto`` and ``adjusted_pareto``.
         sample_shape: how many draws, as a shape.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension of the n entries.
         mask: boolean, broadcastable to what is given; False is never drawn (and must have probability 0).
         largest: whether large scores are likely to be drawn, or small ones.

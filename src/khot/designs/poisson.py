@@ -23,7 +23,7 @@ class Poisson(Distribution):
     Args:
         probs: inclusion probabilities in [0, 1], shape (…, n).
         logits: instead of ``probs``, their log-odds.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Poisson(probs=torch.tensor([0.5, 0.5]))
@@ -110,8 +110,8 @@ class Poisson(Distribution):
         """Draw vectors of zeros and ones.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
         """
         with torch.no_grad():
             shape = self._extended_shape(torch.Size(sample_shape))
@@ -137,7 +137,7 @@ class Poisson(Distribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = cast("Any", self)._get_checked_instance(Poisson, _instance)
         new._each = cast("Any", self._each).expand(torch.Size((*batch_shape, *self.event_shape)))

@@ -33,7 +33,7 @@ class SimpleRandom(KHotDistribution):
         batch_shape: how many independent draws are one event each.
         dtype: of samples and probabilities; by default torch's own.
         device: where they are.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = SimpleRandom(2, 4)

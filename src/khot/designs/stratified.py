@@ -28,7 +28,7 @@ class Stratified(KHotDistribution):
         k: with a class, how many units of each stratum, H integers.
         probs: with a class, inclusion probabilities (…, n), which sum to ``k[h]`` over stratum h.
         scores: with a class, instead of ``probs``, scores (…, n).
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> from khot.designs import SimpleRandom, Systematic
@@ -109,7 +109,7 @@ class Stratified(KHotDistribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = super().expand(batch_shape, _instance)
         new._members = self._members

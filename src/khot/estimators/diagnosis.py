@@ -163,7 +163,7 @@ def diagnose(
             often.
         repeats: how many estimates to make.
         reference_samples: how many draws a long run has.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         A :class:`Diagnosis`.

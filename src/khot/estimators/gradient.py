@@ -32,7 +32,7 @@ def estimate_gradient(
         k: how many are drawn.
         estimator: a name, or an estimator of :func:`get`.
         samples: how many draws are averaged; at least 2 for ``score_function``, whose baseline they are.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         The gradient, in the shape of ``scores``.

@@ -36,7 +36,7 @@ def gumbel_straight_through(
         scores: logits (log weights) θ, any floating shape; −inf is never drawn, +inf always.
         k: how many are drawn.
         temperature: > 0, of the relaxation; the law of the sample does not depend on it.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

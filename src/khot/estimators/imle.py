@@ -99,7 +99,7 @@ def imle(
         k: how many are drawn.
         step: λ > 0. It multiplies the gradient of the loss, so it should grow if the loss is scaled down.
         symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.
@@ -144,7 +144,7 @@ def adaptive_imle(
         step: holds α from one call to the next; by default a new one. ``get("adaptive_imle")`` and
             ``khot.nn.SampledTopK`` keep one.
         symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

@@ -44,7 +44,7 @@ def reinmax(
         k: how many are drawn.
         design: one with a log-probability: ``conditional_poisson`` (of which ``scores`` are the logits),
             ``tree_pivotal``, ``sampford``, ``systematic``, … (π is ``sigmoid_topk(scores, k)``).
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

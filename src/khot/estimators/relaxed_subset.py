@@ -40,7 +40,7 @@ def relaxed_subset(
         temperature: > 0, of the relaxation.
         capped: project the sample, which may exceed 1, on the capped simplex.
         hard: the exact sample forward, this gradient backward.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

@@ -38,7 +38,7 @@ def sampled_straight_through(
             ``conditional_poisson`` the scores are its logits, and this is :func:`simple`; so they are for
             ``plackett_luce``, whose π is a quadrature and slow for long rows. Designs in a fixed order are
             faster, but further from the truth where units that follow each other matter together.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

@@ -39,7 +39,7 @@ def score_function(
         k: how many are drawn.
         design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
             ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.
@@ -88,7 +88,7 @@ def score_function_loss(
         samples: N ≥ 2.
         design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
             ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.
 

@@ -34,7 +34,7 @@ def simple(
         scores: logits θ, any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be,
             all are.
         k: how many are drawn.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension that is drawn from.
         mask: boolean, broadcastable to ``scores``; False is never drawn.
         largest: whether large scores are likely, or small ones.

@@ -53,7 +53,7 @@ def ndcg_loss(
     share their mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
 
     Args:
-        scores: any floating shape. −inf means excluded.
+        scores: a floating-point tensor of any shape. −inf is never selected.
         relevance: how relevant each entry is, ≥ 0, of the shape of ``scores``. Not differentiated.
         k: how many places count, 1 ≤ k ≤ n; None for all.
         temperature: > 0, of ranks and weights; a number or a tensor that broadcasts to ``scores.shape``

@@ -42,7 +42,7 @@ def recall_loss(
     A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
 
     Args:
-        scores: any floating shape. −inf means excluded.
+        scores: a floating-point tensor of any shape. −inf is never selected.
         target: what is relevant: booleans or numbers of the shape of ``scores``, relevant where not 0. Not
             differentiated.
         k: how many are selected, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without

@@ -97,9 +97,9 @@ def select(
         dim: the dimension of ``scores`` along which to select.
         mask: boolean, broadcastable to ``scores``, True where a vector may be selected. The values of
             excluded entries are not looked at.
-        largest: False selects the smallest scores; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         at_most: a ``k`` above n selects all; the result still has k places.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         :class:`Selection` of ``values`` (k in the place of ``dim``, then d), ``weights`` like ``scores``, and

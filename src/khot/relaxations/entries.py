@@ -58,7 +58,7 @@ def topk_entries(
     renormalised, and their gradient reaches *all* scores, also those that were not selected.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`. A random one ranks by
             its weights.
@@ -67,9 +67,9 @@ def topk_entries(
         order: by falling ``"score"`` (ties by index), or by ``"position"``.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         at_most: a ``k`` above n selects all; there are k places all the same.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         :class:`Entries` of ``indices``, ``weights`` and ``values``, best first.

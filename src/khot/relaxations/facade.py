@@ -61,7 +61,7 @@ def topk(
     that fits; what it is divided into is said in the 'Units' line of each operator.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         method: the relaxation, by name (``khot.relaxations.registry.names()`` lists them) or as a
             :class:`khot.relaxations.Relaxation`.
@@ -69,7 +69,7 @@ def topk(
         hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
-        largest: False selects the smallest entries; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         at_most: a ``k`` above n means all entries, instead of an error.
         capped: project the weights of a method that may exceed 1 on the capped simplex.
         options: of the method, such as ``norm`` for ``"sparse"``.
@@ -118,7 +118,7 @@ def topk_matrix(
     own; there row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, never negative.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many rows, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
@@ -126,7 +126,7 @@ def topk_matrix(
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False ranks from the smallest; then +inf means excluded and −inf surely selected.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         Shape (…, k, n): ``scores.shape`` without ``dim``, then rows, then the entries of ``dim``.
@@ -160,7 +160,8 @@ def topk_values(
     As the temperature → 0 these are ``torch.topk(x, k).values``, with a gradient in the other entries too.
 
     Args:
-        scores: any floating shape. −inf means excluded; +inf is a value like others, without a gradient.
+        scores: a floating-point tensor of any shape. −inf is never selected; +inf is a value like others,
+            without a gradient.
         k: how many, an integer.
         method: as in :func:`khot.topk_matrix`, like all that follow.
         temperature: > 0.
@@ -168,7 +169,7 @@ def topk_values(
         dim: the dimension along which to select; the values are along it, best first.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False gives the smallest values, smallest first.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         Shape of ``scores`` with k along ``dim``; 0 in places beyond the number of allowed entries.

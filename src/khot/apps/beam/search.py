@@ -121,7 +121,7 @@ def soft_beam_search(
         hard: the exact k best forward, the relaxation's gradient backward.
         shortlist: how many continuations take part in a step, by default 4k.
         length_penalty: ended hypotheses are compared by their score divided by length to this power.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         A :class:`BeamResult`.

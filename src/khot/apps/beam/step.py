@@ -97,7 +97,7 @@ def soft_beam_step(
         length_penalty: ended hypotheses are compared by their score divided by length to this power: 0 for
             sums of log-probabilities, 1 for their means.
         mask: boolean, broadcastable to ``log_probs``, True where a token is allowed.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         A :class:`BeamState` with k hypotheses, best first; its ``choice`` blends what else belongs to them.

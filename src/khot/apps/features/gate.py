@@ -40,7 +40,7 @@ class FeatureGate(nn.Module):
         mask: boolean (n,), False for features that must not pass, such as constant ones.
         device: of the scores.
         dtype: of the scores.
-        options: of the method.
+        options: further options of the method.
 
     Example:
         >>> gate = FeatureGate(5, k=2)

@@ -42,7 +42,7 @@ class InstanceSelector(nn.Module):
         learn_temperature: make it a parameter.
         eval_mode: ``"hard"``: exactly k in evaluation; ``"same"``: as in training, without noise.
         hard: exactly k in training too, with the relaxation's gradient.
-        options: of the method.
+        options: further options of the method.
 
     Example:
         >>> selector = InstanceSelector(torch.nn.Linear(6, 6), k=2).eval()

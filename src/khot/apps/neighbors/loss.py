@@ -60,7 +60,7 @@ class NeighborLoss(Tempered):
         reduction: ``"mean"`` over the queries that have a positive, ``"sum"``, or ``"none"``, 0 for the
             others.
         block_size: queries in a block; by default so many that a block has about four million distances.
-        options: of the method.
+        options: further options of the method.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], requires_grad=True)

@@ -57,7 +57,7 @@ class ConditionalPoisson(KHotDistribution):
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         logits: instead of both, natural parameters; −inf is never drawn, +inf always.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = ConditionalPoisson(2, logits=torch.tensor([1.0, 0.0, 0.0]).log1p())
@@ -201,7 +201,7 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
         logits: instead of both, natural parameters.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> logits = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
@@ -220,8 +220,8 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
         """Samples with the gradient of ``mean``.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
         """
         x = self.sample(sample_shape, generator)
         return straight_through(self.mean.expand(x.shape), x)

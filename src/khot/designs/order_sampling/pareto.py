@@ -43,7 +43,7 @@ class Pareto(OrderSampling):
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Pareto(2, probs=torch.tensor([0.9, 0.5, 0.4, 0.2]))
@@ -140,7 +140,7 @@ class AdjustedPareto(Pareto):
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> pi = torch.tensor([0.9, 0.8, 0.7, 0.5, 0.5, 0.3, 0.2, 0.1])

@@ -50,7 +50,7 @@ class PlackettLuce(OrderSampling):
     Args:
         k: how many units are drawn.
         logits: θ, shape (…, n); −inf is never drawn, +inf always.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = PlackettLuce(2, logits=torch.tensor([0.9, 0.6, 0.4, 0.1]).log())

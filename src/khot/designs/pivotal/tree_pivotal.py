@@ -37,7 +37,7 @@ class TreePivotal(KHotDistribution):
         k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = TreePivotal(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))
@@ -166,7 +166,7 @@ class RandomTreePivotal(RandomOrder):
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = RandomTreePivotal(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

@@ -29,7 +29,7 @@ class RandomSystematic(RandomOrder):
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = RandomSystematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

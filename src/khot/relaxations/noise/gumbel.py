@@ -58,19 +58,19 @@ def gumbel_topk(
     each further one likewise from those that are left. The probability that an entry is among them is *not*
     k·softmax(x), unless k = 1.
 
-    Units: the temperature is divided into the noisy scores; the noise has scale 1 in the units of the
+    Units: the temperature divides the noisy scores; the noise has scale 1 in the units of the
     scores, which are log weights.
 
     Args:
-        scores: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
-            them, k at random).
+        scores: log weights, a floating-point tensor of any shape. −inf is never selected, +inf surely drawn
+            (of more than k of them, k at random).
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the relaxation, not of the noise; a number or a tensor like ``k``. To draw from a
             tempered distribution divide ``scores``.
-        generator: where the noise comes from; by default torch's own.
+        generator: source of the noise; by default torch's global generator.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: the exact sample forward, the relaxed one's gradient backward.
 
     Returns:

@@ -65,17 +65,17 @@ def perturbed_topk(
     Units: the temperature multiplies the noise, so it has the units of the scores.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, the scale of the noise; a number or a tensor like ``k``.
         samples: how many, at least 2. The error falls as its square root.
         noise: ``"normal"`` or ``"gumbel"``, with which k = 1 gives the softmax of x/τ in expectation.
         same_noise: one noise for all rows: with a seed, the weights of a row are then the same in any batch.
-        generator: where the noise comes from; by default torch's own. The backward pass draws the same noise
-            again without touching it.
+        generator: source of the noise; by default torch's global generator. The backward pass draws the same
+            noise again without touching it.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k of ``scores`` itself forward, this operator's gradient backward.
 
     Returns:

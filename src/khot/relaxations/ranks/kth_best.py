@@ -36,7 +36,7 @@ def kth_best(
 ) -> Tensor:
     r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, v_i`.
 
-    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+    Units: the temperature divides differences of scores, the window divides differences of ranks.
 
     Args:
         values: vectors, shape ``(*scores.shape, d)``.

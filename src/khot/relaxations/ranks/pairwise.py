@@ -47,16 +47,16 @@ def pairwise_topk(
 
     and windows around the ranks 1 … k, as in :func:`khot.soft_rank_topk`. Weights may exceed 1.
 
-    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+    Units: the temperature divides differences of scores, the window divides differences of ranks.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the comparisons; a number or a tensor like ``k``.
         window: > 0, the width of the windows, likewise; by default the temperature.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:

@@ -49,7 +49,7 @@ def soft_quantile(
     in q. (In an entry far from the quantile it may decrease a little: the gradient sums to one, but is not a
     distribution.)
 
-    Units: the temperature is divided into ``x``; a·x at the temperature a·τ has a times the quantile.
+    Units: the temperature divides ``x``; a·x at the temperature a·τ has a times the quantile.
 
     Args:
         x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.
@@ -89,7 +89,7 @@ def soft_median(
     As τ → 0 it is the mean of the two in the middle of an even number of values, as in numpy;
     :func:`torch.median` takes the lower of them.
 
-    Units: the temperature is divided into ``x``.
+    Units: the temperature divides ``x``.
 
     Args:
         x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.

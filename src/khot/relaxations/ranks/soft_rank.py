@@ -54,7 +54,7 @@ def soft_rank(
     The smallest entry has rank 1, the largest n; as τ → 0 these are the ranks, as τ grows all become
     (n + 1)/2. They always sum to n(n + 1)/2, equal entries have equal ranks.
 
-    Units: the temperature is divided into ``x``, and a difference of τ is worth one rank.
+    Units: the temperature divides ``x``, and a difference of τ is worth one rank.
 
     Args:
         x: scores, any floating shape.
@@ -123,7 +123,7 @@ def soft_sort(
 
     As τ → 0 these are the sorted values, as τ grows all become the mean.
 
-    Units: the temperature is divided into ranks, so it has the units of 1/x: where no gap between neighbours
+    Units: the temperature divides the ranks, so it has the units of 1/x: where no gap between neighbours
     in order exceeds 1/τ, the values are exactly the sorted ones.
 
     Args:

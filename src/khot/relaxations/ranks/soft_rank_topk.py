@@ -45,18 +45,18 @@ def soft_rank_topk(
     with :math:`\rho` the descending soft ranks. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
-    Units: the temperature is divided into the scores, and a difference of τ is worth one rank; the window
-    is divided into differences of ranks.
+    Units: the temperature divides the scores, and a difference of τ is worth one rank; the window
+    divides differences of ranks.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the ranks; a number or a tensor like ``k``.
         window: > 0, the width of the windows, likewise; by default the temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -88,7 +88,8 @@ def soft_rank_matrix(
 ) -> Tensor:
     """The rows of `soft_rank_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "soft_rank_matrix"
     check_regularization(name, regularization)

@@ -57,17 +57,17 @@ def iterative_topk(
     the r-th softmax over what is left when the r − 1 largest are gone. Weights may exceed 1
     (``khot.topk(…, capped=True)`` projects them).
 
-    Units: the temperature is divided into *squared* differences of scores: scores times a want τ times
+    Units: the temperature divides *squared* differences of scores: scores times a want τ times
     a².
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, in units of a *squared* score; a number or a tensor like ``k``.
         variant: ``"corrected"``, or ``"as-printed"`` (rows do not sum to one and may be infinite).
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -109,7 +109,8 @@ def iterative_matrix(
 ) -> Tensor:
     """The rows of `iterative_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "iterative_matrix"
     check_choice(name, "variant", variant, get_args(Variant))

@@ -55,11 +55,11 @@ def network_topk(
 
     at every comparator. The result depends on the order of the entries.
 
-    Units: the temperature is divided into differences of scores, at every comparator again: the more
+    Units: the temperature divides differences of scores, at every comparator again: the more
     layers, the blunter.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; the inverse of what the authors call steepness.
         network: ``"bitonic"``, about ½ log₂² n layers, or ``"odd_even"``, n layers.
@@ -67,7 +67,7 @@ def network_topk(
             are far apart, and come to the hard top-k only as fast as τ falls.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -103,7 +103,8 @@ def network_matrix(
 ) -> Tensor:
     """The rows of `network_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "network_matrix"
     _check(name, network, distribution)

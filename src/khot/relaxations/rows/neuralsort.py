@@ -45,16 +45,16 @@ def neuralsort_topk(
 
     with n the number of allowed entries. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
-    Units: the temperature is divided into sums of n differences of scores: at the same τ a longer row is
+    Units: the temperature divides sums of n differences of scores: at the same τ a longer row is
     sharper.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -93,7 +93,8 @@ def neuralsort_matrix(
 ) -> Tensor:
     """The rows of `neuralsort_topk`, shape (…, k, n), the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     return relaxed_matrix(
         "neuralsort_matrix",

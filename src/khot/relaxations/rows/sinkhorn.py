@@ -49,10 +49,10 @@ def sinkhorn_topk(
     from n entries of mass 1/n to the anchors 0 and 1, which takes k/n. It equals
     ``sigmoid_topk(x, k, temperature=ε/2)`` and is computed as that.
 
-    Units: the temperature is ε, divided into *twice* the scores: as sharp as ``sigmoid_topk`` at τ = ε/2.
+    Units: the temperature is ε, which divides *twice* the scores: as sharp as ``sigmoid_topk`` at τ = ε/2.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
             It need not be an integer, except with ``variant="sorted"`` (where a tensor is rounded).
         temperature: ε > 0, a number or a tensor like ``k``. The costs are not normalised.
@@ -60,7 +60,7 @@ def sinkhorn_topk(
             go to 0. Meant for small k: it takes O(nk) memory.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
@@ -96,7 +96,7 @@ def sinkhorn_matrix(
     """The rows of `sinkhorn_topk` with ``variant="sorted"``, shape (…, k, n), the entries of ``dim`` last.
 
     Row r is the r-th best and sums to 1, a column to at most 1; rows beyond the number of allowed entries are
-    0. Arguments as there, k an integer.
+    0. The arguments are the same; k is an integer.
     """
     name = "sinkhorn_matrix"
     tau = _halved(name, scores, temperature, dim)

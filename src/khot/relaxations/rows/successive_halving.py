@@ -64,17 +64,17 @@ def successive_halving_topk(
     .. math:: y_i = \prod_{\text{rounds}} \sigma\big(\pm(v_i - v_j)/\tau\big), \qquad
               v' = w\, v_i + (1 - w)\, v_j
 
-    Units: the temperature is divided into differences of scores.
+    Units: the temperature divides differences of scores.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; 1/τ is the constant C of the paper.
         boost: how a pair shares its slot: ``"softmax"``, or ``"base20"``, the softmax of
             :math:`20^{v/\tau}` of the authors' code, for scores in [0, 1]; not invariant to shifts.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:

@@ -54,16 +54,16 @@ def successive_softmax_topk(
     .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
 
-    Units: the temperature is divided into the scores and into the logarithms that are added to them.
+    Units: the temperature divides the scores and the logarithms that are added to them.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         capped: project the weights, which may exceed 1, on the capped simplex.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -114,7 +114,8 @@ def successive_softmax_matrix(
 ) -> Tensor:
     """The draws of `successive_softmax_topk`, shape (…, k, n) with the entries of ``dim`` last.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "successive_softmax_matrix"
     tau = _per_row(name, scores, temperature, dim)

@@ -43,10 +43,10 @@ def sigmoid_topk(
     in reverse and forward mode. The scores and the weights may be kept for the backward pass, so neither
     may be changed in place before it.
 
-    Units: the temperature is divided into the scores.
+    Units: the temperature divides the scores.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected (more than k of
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always (more than k of
             them share k equally).
         k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
             It need not be an integer.
@@ -54,7 +54,7 @@ def sigmoid_topk(
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0. A row with k or
             fewer allowed entries gives each of them exactly 1.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer,
             a tensor is rounded).
 

@@ -44,18 +44,18 @@ def sparse_topk(
     Scores below the threshold get weight 0, those τ or more above it weight 1, both with gradient 0.
     Differentiable almost everywhere in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
-    Units: the temperature is divided into the scores: with ``norm=2`` weights rise from 0 to 1 over a
+    Units: the temperature divides the scores: with ``norm=2`` weights rise from 0 to 1 over a
     width of τ.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
         norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
