@@ -1,7 +1,7 @@
-"""The registry of relaxations: what each operator is, and what it promises.
+"""The registry of relaxations: each operator, and the properties it promises.
 
-Contract tests, benchmarks, the command line and the docs tables read it, so a new operator is
-one new file with a ``SPEC`` and one import in ``khot.relaxations``.
+The contract tests, the benchmarks, the command line and the tables of the docs read it. So a new operator is
+one new file with a ``SPEC``, and one import in ``khot.relaxations``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Relaxation:
     Attributes:
         name: the function's name without ``_topk``; what ``method=`` takes.
         weights: ``f(scores, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
-        matrix: likewise → soft one-hot rows (…, k, n), if the operator has them.
+        matrix: the same → soft one-hot rows (…, k, n), if the operator has them.
         select: ``f(values, scores, k, *, temperature, mask, **options)`` → (matrix @ values, weights), if the
-            operator has a shorter way to it.
+            operator has a faster way to compute it.
         bounded: weights lie in [0, 1].
         sums_to_k: weights sum to min(k, allowed).
         keeps_order: a larger score never gets a smaller weight.
@@ -35,15 +35,15 @@ class Relaxation:
         shift_invariant: adding a constant to all scores changes nothing.
         ties_share: n equal scores get k/n each.
         real_k: k may be any real number, and has a gradient.
-        smooth: how often the weights are continuously differentiable.
-        stochastic: takes a ``generator`` and is random. Order, ties and permutation then hold in expectation,
-            and the contract leaves them and the derivatives to the operator's own tests; the limit at
-            temperature 0 is a hard selection, of the scores or of a sample.
-        noiseless: the method that a random one becomes without its noise, if there is one.
-        max_n: the row length the contract runs it at.
-        max_k: the largest budget it does so with, if not n − 1.
+        smooth: how many times the weights are continuously differentiable.
+        stochastic: the operator is random and takes a ``generator``. Order, ties and permutation then hold in
+            expectation only; the contract leaves them, and the derivatives, to the operator's own tests. The
+            limit at temperature 0 is a hard selection of the scores or of a sample.
+        noiseless: the name of the method without its noise, if there is one.
+        max_n: the longest row in the contract tests.
+        max_k: the largest budget in the contract tests, if not n − 1.
         row_options: options with which the weights are the sum of the rows, if not the defaults.
-        example_options: option sets (beside the defaults) that the contract also runs.
+        example_options: further option sets that the contract tests run.
         reference: the paper, in one line.
     """
 
@@ -80,7 +80,7 @@ def register(spec: Relaxation) -> Relaxation:
 
 
 def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
-    """The relaxation called ``method``; one that is given as an object is given back."""
+    """The relaxation called ``method``; a ``Relaxation`` is returned unchanged."""
     if isinstance(method, Relaxation):
         return method
     if isinstance(method, str) and method in _SPECS:  # pyright: ignore[reportUnnecessaryIsInstance]

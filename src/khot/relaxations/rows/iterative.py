@@ -1,10 +1,10 @@
-"""Iterative top-k: a softmax around the largest score, k times, the largest taken out after each.
+"""Iterative top-k: k times a softmax around the largest score, which is removed after each.
 
     M[r, j] = softmax_j (−(x_j − x_[r])²/τ)  over the entries of rank r and below,      y = Σ_{r ≤ k} M[r]
 
-with x_[r] the r-th largest. As printed by Pietruszka et al. (2021, Algorithm 1) the softmax subtracts the
-largest term from its denominator, so rows sum to more than one, and 0/0 is possible; that is kept as
-``variant="as-printed"`` to reproduce the paper with, and the usual softmax is the default.
+with x_[r] the r-th largest. As printed by Pietruszka et al. (2021, Algorithm 1), the softmax subtracts the
+largest term from its denominator: rows then sum to more than one, and 0/0 is possible. This form is kept as
+``variant="as-printed"`` to reproduce the paper; the default is the usual softmax.
 
 Rows sum to one; a column may sum to more, so weights may exceed 1. Cost: a sort and O(kn) work (a selection
 of vectors of length d: O(knd)), O(n) memory beyond a block of rows. References: Goyal, Neubig, Dyer &
@@ -50,15 +50,15 @@ def iterative_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, one softmax after another.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by one softmax after another.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big(-(x_j - x_{[r]})^2/\tau\big)
 
-    the r-th softmax over what is left when the r − 1 largest are gone. Weights may exceed 1
-    (``khot.topk(…, capped=True)`` projects them).
+    where the r-th softmax runs over the entries that remain when the r − 1 largest are removed. Weights may
+    exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
-    Units: the temperature divides *squared* differences of scores: scores times a want τ times
-    a².
+    Units: the temperature divides *squared* differences of scores: if you scale the scores by a, scale τ by
+    a². Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.

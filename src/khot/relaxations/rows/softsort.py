@@ -47,7 +47,7 @@ def softsort_topk(
     with :math:`x_{[r]}` the r-th largest score. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
-    Units: the temperature divides differences of scores.
+    Units: the temperature divides differences of scores. Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.

@@ -2,10 +2,10 @@
 
     α₁ = x,    p_r = softmax(α_r/τ),    α_{r+1} = α_r + log(1 − p_r),      y = Σ_{r ≤ k} p_r
 
-What was drawn with probability p is left with a share of 1 − p. The logarithm is taken without cancellation:
-at the largest entry, where 1 − p may be 0 in floating point, as the difference of two logsumexps.
+An entry drawn with probability p keeps a share of 1 − p. The logarithm is computed without cancellation: at
+the largest entry, where 1 − p may be 0 in floating point, it is the difference of two logsumexps.
 
-Each draw sums to one; a column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
+Each draw sums to one. A column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
 ``capped=True`` projects them on the capped simplex. Cost: O(kn) work and memory. References: Plötz & Roth
 (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable Subset Sampling via
 Continuous Relaxations.
@@ -54,7 +54,11 @@ def successive_softmax_topk(
     .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
 
-    Units: the temperature divides the scores and the logarithms that are added to them.
+    Each draw takes the probabilities of a softmax, and an entry drawn with probability p keeps a share of
+    1 − p for the next draws. Weights may exceed 1.
+
+    Units: the temperature divides the scores and the logarithms that are added to them. Cost: O(kn) work and
+    memory.
 
     Args:
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
