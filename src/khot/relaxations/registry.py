@@ -45,6 +45,11 @@ class Relaxation:
         row_options: options with which the weights are the sum of the rows, if not the defaults.
         example_options: further option sets that the contract tests run.
         reference: the paper, in one line.
+
+    Example:
+        >>> sigmoid = get("sigmoid")
+        >>> sigmoid.real_k, sigmoid.sums_to_k, sigmoid.stochastic
+        (True, True, False)
     """
 
     name: str
@@ -72,7 +77,19 @@ _SPECS: dict[str, Relaxation] = {}
 
 
 def register(spec: Relaxation) -> Relaxation:
-    """Add ``spec``; its name must be new."""
+    """Register a relaxation, so that it can be used by name.
+
+    Args:
+        spec: the relaxation; its name must be new.
+
+    Returns:
+        The relaxation.
+
+    Example:
+        >>> register(get("sigmoid"))
+        Traceback (most recent call last):
+        ValueError: register: a relaxation named 'sigmoid' is already registered
+    """
     if spec.name in _SPECS:
         raise ValueError(f"register: a relaxation named {spec.name!r} is already registered")
     _SPECS[spec.name] = spec
@@ -80,7 +97,19 @@ def register(spec: Relaxation) -> Relaxation:
 
 
 def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
-    """The relaxation called ``method``; a ``Relaxation`` is returned unchanged."""
+    """The relaxation called ``method``.
+
+    Args:
+        method: one of :func:`names`, or a :class:`Relaxation`, which is returned unchanged.
+        asked_by: the function named in error messages.
+
+    Returns:
+        The :class:`Relaxation`.
+
+    Example:
+        >>> get("softsort").reference
+        'Prillo & Eisenschlos (2020)'
+    """
     if isinstance(method, Relaxation):
         return method
     if isinstance(method, str) and method in _SPECS:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,10 +119,26 @@ def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
 
 
 def names() -> list[str]:
-    """The registered names, in alphabetical order."""
+    """The names of all registered relaxations, in alphabetical order.
+
+    Returns:
+        The list of names.
+
+    Example:
+        >>> "sigmoid" in names()
+        True
+    """
     return sorted(_SPECS)
 
 
 def specs() -> Mapping[str, Relaxation]:
-    """All registered relaxations by name, in alphabetical order, read-only."""
+    """All registered relaxations by name.
+
+    Returns:
+        A read-only mapping, in alphabetical order.
+
+    Example:
+        >>> [name for name, spec in specs().items() if spec.stochastic]
+        ['gumbel', 'perturbed']
+    """
     return MappingProxyType({name: _SPECS[name] for name in names()})

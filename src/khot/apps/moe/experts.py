@@ -22,8 +22,10 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Experts(nn.Module):
-    r"""``num_experts`` networks :math:`x \mapsto D_e (\phi(G_e x) \odot U_e x)`, or :math:`D_e\, \phi(U_e
-    x)`.
+    r"""The experts of a mixture: gated two-layer networks, computed together.
+
+    .. math:: x \mapsto D_e \big(\phi(G_e x) \odot U_e x\big), \qquad
+        \text{or without a gate} \quad x \mapsto D_e\, \phi(U_e x)
 
     Parameters have the names and shapes of transformers 5, ``gate_up_proj`` (experts, 2·width, hidden) and
     ``down_proj`` (experts, hidden, width), so that checkpoints can be exchanged; without a gate, ``up_proj``

@@ -65,6 +65,12 @@ class TokenReduction(nn.Module):
             :class:`khot.schedules.TemperatureScheduler`.
         rates: the share of patches that each stage keeps.
         locations: the blocks of the stages.
+
+    Example:
+        >>> from khot.vision import VisionTransformer, preset, reduce_tokens
+        >>> reduction = reduce_tokens(VisionTransformer(preset("digits", model="vit")), 0.5, locations=(1,))
+        >>> reduction.rates, reduction.locations, reduction.mode
+        ((0.5,), (1,), 'straight_through')
     """
 
     def __init__(
