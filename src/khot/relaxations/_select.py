@@ -107,7 +107,7 @@ def select(
         options: further options of the method.
 
     Returns:
-        :class:`Selection` of ``values`` (k in the place of ``dim``, then d), ``weights`` like ``scores``, and
+        :class:`Selection` of ``values`` (size k along ``dim``, then d), ``weights`` like ``scores``, and
         ``indices``.
 
     Example:

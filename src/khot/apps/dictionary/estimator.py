@@ -41,7 +41,7 @@ Array = NDArray[Any]
 
 
 class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Learn a dictionary of which each sample uses exactly k atoms; a scikit-learn transformer.
+    """Learn a dictionary in which each sample uses exactly k atoms; a scikit-learn transformer.
 
     Cost: for m atoms, O(k² m) per sample and O(m² d) per batch, besides the products of samples and atoms.
 

@@ -48,7 +48,7 @@ def write_report(
 ) -> None:
     """Write an HTML page about an autoencoder: its metrics, its training, examples of its latents.
 
-    Cost: two encodings of the rows.
+    Cost: at most two encodings of the rows.
 
     Args:
         path: the path of the HTML file.

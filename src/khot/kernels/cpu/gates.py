@@ -163,7 +163,7 @@ def gate_sums(
     Infinite scores are left out.
 
     Args:
-        gate: F, but for the normal one.
+        gate: F, except the normal gate.
         x: scores, float32 or float64, shape (rows, n), without NaN.
         anchor: (rows, 1), of the type of x.
         temperature: τ, of the same shape and type.

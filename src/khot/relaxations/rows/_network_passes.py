@@ -34,7 +34,7 @@ def through_network(
 ) -> Tensor:
     """Weights (…, m, wires) before the network for ``n`` values, of ``wanted`` (…, m, k) after it.
 
-    The values are ``z`` (…, wires), of which the first ``count`` (…, 1) take part.
+    The values are ``z`` (…, wires); the first ``count`` (…, 1) of them take part.
     """
     wanted = wanted.expand(*z.shape[:-1], *wanted.shape[-2:])
     return cast("Passes", _Passes.apply(z, wanted, count, network, distribution, n))[0]  # pyright: ignore[reportUnknownMemberType]

@@ -59,7 +59,7 @@ def transport_weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) 
 
 
 def transport_rows(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
-    """The rows (…, m, n) of consecutive ``ranks`` (…, m), of which the last is k."""
+    """The rows (…, m, n) of consecutive ``ranks`` (…, m), the last of which is k."""
     plan, back = _plan(z, allowed, ranks[..., -1:], ranks.shape[-1])
     slot = (ranks - 1).clamp(0, plan.shape[-1] - 1).unsqueeze(-1)
     rows = plan.transpose(-1, -2).gather(-2, slot.expand(*slot.shape[:-1], z.shape[-1]))

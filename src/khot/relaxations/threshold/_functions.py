@@ -47,7 +47,7 @@ def portable_gated(gate: Gate, rows: Rows) -> Result:
 
 
 def linearised_gated(gate: Gate, rows: Rows) -> Tensor:
-    """Weights (…, n) with first derivatives in every mode, of aten operations alone."""
+    """Weights (…, n) with first derivatives in every mode, using only aten operations."""
     x, k, temperature, n_sorted = rows
     still = x.detach(), k.detach(), temperature.detach()
     if gate.kernel is not None and operations.taken(still[0].to(compute_dtype(x)), constants=True):

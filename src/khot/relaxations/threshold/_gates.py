@@ -51,7 +51,7 @@ class Gate(ABC):
 
     @abstractmethod
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
-        """F⁻¹(p), given q = 1 − p too, of which one may be tiny."""
+        """F⁻¹(p), given p and q = 1 − p, since either may be tiny."""
 
     @abstractmethod
     def weights(self, a: Tensor) -> Tensor:

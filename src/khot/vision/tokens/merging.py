@@ -63,7 +63,7 @@ def _one_round(
     into = partner.gather(1, going)
 
     def joined(values: Tensor) -> Tensor:
-        """Sums (B, n − merged, …) of values (B, n, …): those that go are added to their partners."""
+        """Sums (B, n − merged, …) of values (B, n, …): merged values are added to their partners."""
         old, new = values[:, first], values[:, second]
         return torch.cat([_rows(old, staying), _added(new, into, _rows(old, going))], 1)
 
