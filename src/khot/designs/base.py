@@ -43,7 +43,7 @@ class KHotDistribution(Distribution):
     Args:
         k: how many ones.
         probs: inclusion probabilities π of shape (…, n), with sum k up to the rounding of their dtype (they
-            are normalised to it). A unit with π = 0 is never drawn, one with π = 1 always.
+            are normalised to sum exactly to k). A unit with π = 0 is never drawn, one with π = 1 always.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf always;
             if more than k are at +inf, they share k. If k units or fewer are above −inf, all of them are
             drawn, and the row may have fewer than k ones.
