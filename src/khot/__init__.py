@@ -2,29 +2,29 @@
 
 Relaxations
     topk                    k-hot weights by any method: the one call to start with
-    sigmoid_topk            independent gates tied by one threshold: the default
+    sigmoid_topk            one sigmoid gate per score, one shared threshold: the default
     laplace_topk            the same with Laplace gates
     normal_topk             the same with normal gates
     sparse_topk             exact zeros and ones: projection on the capped simplex
-    cdf_topk                the same with a CDF of your own
-    inverse_sigmoid_topk    scores that give the wanted weights
-    successive_halving_topk a tournament: the worst meet the best
-    iterative_topk          a softmax around the largest, k times
-    successive_softmax_topk draws without replacement
-    soft_rank_topk           windows around soft ranks
-    pairwise_topk           windows around ranks from all comparisons
+    cdf_topk                gates from any CDF you pass
+    inverse_sigmoid_topk    the scores that give these weights
+    successive_halving_topk a tournament that pairs the best with the worst
+    iterative_topk          a softmax around the largest score left, k times
+    successive_softmax_topk draws without replacement, each replaced by its probabilities
+    soft_rank_topk          windows around soft ranks
+    pairwise_topk           windows around ranks from all pairwise comparisons
     softsort_topk           distances to the k largest scores
-    neuralsort_topk         the same with sums of all distances
-    network_topk            a sorting network whose comparators swap with a probability
-    sinkhorn_topk           entropic transport to two anchors, or to one for each rank
+    neuralsort_topk         the rows of NeuralSort
+    network_topk            a soft sorting network
+    sinkhorn_topk           entropic optimal transport to two anchors, or to one for each rank
     perturbed_topk          the mean of hard selections under noise
     gumbel_topk             a relaxed sample of k without replacement
-    hard_topk               the exact indicator, ties by index
-    topk_entries            the k selected entries alone: Entries(indices, weights, values)
+    hard_topk               the exact indicator; ties go to the lower index
+    topk_entries            only the k selected entries: Entries(indices, weights, values)
     select                  the k best of given vectors, by any method: Selection(values, weights, indices)
     topk_matrix, topk_values
                             soft one-hot rows and values of the k best, by any method
-    calibrate_temperature   the temperature that makes weights as sharp as wanted
+    calibrate_temperature   the temperature that gives a chosen sharpness
 
 Ranks
     soft_rank, soft_sort    differentiable ranks and sorted values
@@ -32,32 +32,32 @@ Ranks
                             differentiable order statistics
     kth_best                the vector with the k-th largest score
     rank_bounds, kth_best_bounds, heaviside_bounds, delta_bounds
-                            sound bounds when scores are only known to lie in intervals: RankBounds, Lines
+                            sound bounds when only intervals for the scores are known: RankBounds, Lines
 
 Sampling
     sample                  exactly k of n, with given scores or inclusion probabilities
 
 Modules and packages
-    khot.nn                 layers: TopK to start with, and one for each operator
-    khot.losses             Fenchel–Young, top-k cross entropy, and ranking: NDCG, recall, Spearman
-    khot.metrics            how good a soft selection is, against the exact one, and how good a ranking
-    khot.schedules          temperatures that fall while training
-    khot.apps.moe           mixtures of experts: routers that learn, and for models of transformers
-    khot.apps.sindy         governing equations with a stated number of terms, for pysindy
-    khot.apps.dictionary    dictionaries with exactly k atoms a sample, as in scikit-learn
-    khot.apps.sparse        networks of whose weights exactly k are used
+    khot.nn                 layers: start with TopK; one for each operator
+    khot.losses             Fenchel–Young, top-k cross entropy, and ranking losses: NDCG, recall, Spearman
+    khot.metrics            how close soft weights are to the exact top-k, and how good a ranking is
+    khot.schedules          temperatures that fall during training
+    khot.apps.moe           mixture of experts: trainable routers, and routers for transformers models
+    khot.apps.sindy         governing equations with exactly k terms, for pysindy
+    khot.apps.dictionary    dictionary learning with exactly k atoms per sample, as in scikit-learn
+    khot.apps.sparse        networks that use exactly k of their weights
     khot.apps.beam          beam search with a gradient
-    khot.apps.features      exactly k features: an estimator of scikit-learn, a gate, other ones for each row
-    khot.apps.neighbors     nearest neighbours that learn: a loss over embeddings, and for scikit-learn
+    khot.apps.features      feature selection, exactly k: a scikit-learn estimator, a gate, instance-wise
+    khot.apps.neighbors     learned nearest neighbours: a loss for embeddings, a scikit-learn classifier
     khot.apps.sae           sparse autoencoders: training, and files that other tools open
-    khot.vision.data        image sets from files, folders and scikit-learn
     khot.vision             networks that select k tokens, and a plain vision transformer
-    khot.parallel           the same for rows and batches that are spread over processes
-    khot.designs            distributions of k-hot vectors, in the conventions of ``torch.distributions``
+    khot.vision.data        image data sets from files, folders and scikit-learn
+    khot.parallel           operators for rows and batches that are split over processes
+    khot.designs            distributions of k-hot vectors, in the style of ``torch.distributions``
     khot.estimators         gradients through a hard or sampled selection
-    khot.interop            the same for NumPy arrays and in JAX
+    khot.interop            the operators for NumPy arrays and in JAX
     khot.constraints        the capped simplex and the k-hot vectors, for ``torch.distributions``
-    khot.testing            the contract any operator must pass, for your own operators too
+    khot.testing            the contract every operator must pass, your own operators included
     khot.relaxations        the operators and their registry
 """
 

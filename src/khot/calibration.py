@@ -1,10 +1,10 @@
-"""Which temperature makes weights as sharp as wanted: for comparisons at matched sharpness.
+"""Find the temperature that gives a chosen sharpness: to set a temperature, or to compare methods fairly.
 
-Sharpness is one of two of :mod:`khot.metrics`, averaged over rows; both go from 0 to 1 and are monotone in
-the temperature:
+Sharpness is the mean over rows of one of two metrics of :mod:`khot.metrics`. Both are monotone in the
+temperature:
 
-    entropy           relative to that of equal weights: 1 if all are equal, 0 if they are hard
-    weight_on_topk    the share of the budget on the k largest: k/n if all are equal, 1 if they are hard
+    entropy           relative to equal weights: 1 if all weights are equal, 0 if the selection is hard
+    weight_on_topk    share of the budget on the k largest: k/n if all weights are equal, 1 if hard
 """
 
 from __future__ import annotations
@@ -47,29 +47,31 @@ def calibrate_temperature(
     largest: bool = True,
     **options: Any,
 ) -> float:
-    r"""The temperature at which the weights of ``scores`` are, on average, as sharp as wanted.
+    r"""Find the temperature at which the weights of ``scores`` have, on average, the given sharpness.
 
-    Found by bisection in :math:`\log \tau`, between 1e-8 and 1e8 times the standard deviation of the scores
-    within their rows.
+    Give one target: ``weight_on_topk=0.9`` puts nine tenths of the weight on the k largest scores. The search
+    is a bisection in :math:`\log \tau`, between 1e-8 and 1e8 times the standard deviation of the scores
+    within their rows. Cost: 52 calls of the method, in float64 and without gradients.
 
     Args:
-        scores: any floating shape; a batch that is typical of the data.
-        k: budget, an integer (for ``weight_on_topk``) or any number, or a tensor like in :func:`khot.topk`.
-        method: the relaxation. A random one needs ``generator=``: every temperature is tried with the same
-            noise, and the generator is left as it was. Its weights are as sharp as wanted with this noise,
-            and near to it with another.
-        entropy: the mean of :func:`khot.metrics.entropy`, normalised, that is wanted: between 0 and 1.
-        weight_on_topk: or the mean of :func:`khot.metrics.weight_on_topk`: between k/n and 1.
+        scores: a floating-point tensor of any shape; a batch that is typical of the data.
+        k: budget: an integer for ``weight_on_topk``, any number for ``entropy``, or a tensor as in
+            :func:`khot.topk`.
+        method: the relaxation. A random method needs ``generator=``: every temperature is tried with the same
+            noise, and the state of the generator is restored. The target is met exactly for this noise, and
+            approximately for other noise.
+        entropy: target for the mean of :func:`khot.metrics.entropy`, normalised: between 0 and 1.
+        weight_on_topk: target for the mean of :func:`khot.metrics.weight_on_topk`: between k/n and 1.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False selects the smallest scores.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
-        The temperature.
+        The temperature, a Python float.
 
     Raises:
-        ValueError: if no temperature reaches the target; the message says which values can be reached.
+        ValueError: if no temperature reaches the target; the message gives the range that can be reached.
 
     Example:
         >>> x = torch.tensor([[3.0, 1.0, 2.0, 0.0]])

@@ -1,8 +1,8 @@
-"""Constraints of k-hot quantities, in the conventions of ``torch.distributions.constraints``.
+"""Constraints for k-hot vectors, in the style of ``torch.distributions.constraints``.
 
-``capped_simplex(k)`` is where inclusion probabilities live: [0, 1]ⁿ with sum k.
-``k_hot(k)`` are its corners: zeros and ones, k of them ones. ``rounded_k_hot(k)`` are the vectors that
-designs draw for a k that is not whole: ⌊k⌋ or ⌈k⌉ ones.
+``capped_simplex(k)`` holds the inclusion probabilities: vectors in [0, 1]ⁿ with sum k. ``k_hot(k)`` holds its
+corners: zeros and ones with exactly k ones. ``rounded_k_hot(k)`` holds the vectors that designs draw when k
+is not an integer: ⌊k⌋ or ⌈k⌉ ones.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class rounded_k_hot(Constraint):
     """Vectors of zeros and ones with ⌊k⌋ or ⌈k⌉ ones.
 
     Args:
-        k: their mean number; any number, or a tensor that broadcasts to the batch shape.
+        k: the mean number of ones; any number, or a tensor that broadcasts to the batch shape.
 
     Example:
         >>> rounded_k_hot(1.5).check(torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]))
@@ -98,7 +98,7 @@ class rounded_k_hot(Constraint):
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each row of ``value`` is such a vector."""
+        """Whether each row of ``value`` has ⌊k⌋ or ⌈k⌉ ones and zeros elsewhere."""
         binary = ((value == 0) | (value == 1)).all(-1)
         ones = (value != 0).sum(-1)
         k = torch.as_tensor(self.k, dtype=torch.float64, device=value.device)

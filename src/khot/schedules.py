@@ -1,7 +1,7 @@
-"""Temperature schedules: from soft to hard while training.
+"""Temperature schedules: from soft to hard during training.
 
-A schedule is a function of the step. Give its value as ``temperature=`` to any operator, or let a
-:class:`TemperatureScheduler` set it on every layer of a model that has one.
+A schedule is a function from the step to the temperature. Pass its value as ``temperature=`` to any operator,
+or let a :class:`TemperatureScheduler` set the temperature of every layer of a model.
 
     >>> schedule = cosine(1.0, 0.1, steps=100)
     >>> round(schedule(0), 3), round(schedule(50), 3), round(schedule(1000), 3)
@@ -20,7 +20,7 @@ from khot.relaxations._arguments import within_range
 
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
 
-#: A function of the step that gives the temperature; any callable will do.
+#: A function from the step to the temperature; any callable will do: ``lambda step: 0.99**step``.
 Schedule = Callable[[int], float]
 
 
@@ -29,6 +29,9 @@ def constant(temperature: float) -> Schedule:
 
     Args:
         temperature: > 0.
+
+    Returns:
+        A function from the step to the temperature.
 
     Example:
         >>> constant(0.5)(0), constant(0.5)(1000)
@@ -39,13 +42,16 @@ def constant(temperature: float) -> Schedule:
 
 
 def exponential(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
-    """From ``start`` to ``end`` by the same factor at every step, and ``end`` ever after.
+    """Go from ``start`` to ``end`` by the same factor at every step, then stay at ``end``.
 
     Args:
-        start: the temperature at first.
-        end: the temperature after ``warmup + steps`` steps.
-        steps: how many steps that takes.
-        warmup: how many steps to stay at ``start`` before.
+        start: the first temperature.
+        end: the last temperature, reached after ``warmup + steps`` steps.
+        steps: the number of steps from ``start`` to ``end``.
+        warmup: the number of steps to stay at ``start`` first.
+
+    Returns:
+        A function from the step to the temperature.
 
     Example:
         >>> [round(exponential(1.0, 0.01, steps=2)(step), 3) for step in range(4)]
@@ -56,13 +62,16 @@ def exponential(start: float, end: float, steps: int, *, warmup: int = 0) -> Sch
 
 
 def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
-    """From ``start`` to ``end`` along half a cosine, and ``end`` ever after.
+    """Go from ``start`` to ``end`` along half a cosine, then stay at ``end``.
 
     Args:
-        start: the temperature at first.
-        end: the temperature after ``warmup + steps`` steps.
-        steps: how many steps that takes.
-        warmup: how many steps to stay at ``start`` before.
+        start: the first temperature.
+        end: the last temperature, reached after ``warmup + steps`` steps.
+        steps: the number of steps from ``start`` to ``end``.
+        warmup: the number of steps to stay at ``start`` first.
+
+    Returns:
+        A function from the step to the temperature.
 
     Example:
         >>> [round(cosine(1.0, 0.0625, steps=2)(step), 3) for step in range(4)]
@@ -73,13 +82,13 @@ def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule
 
 
 class TemperatureScheduler:
-    """Sets the temperature of every layer of a model that has one; used like a learning-rate scheduler.
+    """Set the temperature of all layers of a model; use it like a learning-rate scheduler.
 
     Args:
-        model: a module; every submodule (itself included) with a fixed ``temperature`` is governed.
-            Layers that learn their temperature, or do not read it, are left alone; one that calibrates it is
-            an error, for the schedule would undo that.
-        schedule: temperature as a function of the step.
+        model: a module. The scheduler sets ``temperature`` on the module itself and on every submodule that
+            has a fixed one. It leaves alone layers that learn their temperature or do not use it. A layer
+            that calibrates its temperature is an error, because the schedule would overwrite the result.
+        schedule: the temperature as a function of the step.
 
     Example:
         >>> from khot.nn import SigmoidTopK
@@ -109,21 +118,21 @@ class TemperatureScheduler:
         self._set()
 
     def step(self) -> None:
-        """Go on by one step; call it after ``optimizer.step()``."""
+        """Advance by one step; call it after ``optimizer.step()``."""
         self.last_step += 1
         self._set()
 
     @property
     def temperature(self) -> float:
-        """The temperature now."""
+        """The current temperature."""
         return self.schedule(self.last_step)
 
     def state_dict(self) -> dict[str, Any]:
-        """What must be saved to go on later: the step."""
+        """The state to save for resuming: the current step."""
         return {"last_step": self.last_step}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved step."""
+        """Resume from a saved step."""
         self.last_step = int(state["last_step"])
         self._set()
 

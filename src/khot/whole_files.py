@@ -1,4 +1,4 @@
-"""Files that a reader sees as they were or as they are, never half written."""
+"""Atomic writes: a reader sees the old file or the new one, never a half-written one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["replacing", "write_json", "write_text"]
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A file to write beside ``path``, which it replaces if nothing went wrong."""
+    """A temporary file beside ``path``; it replaces ``path`` if writing succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -29,11 +29,11 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def write_json(value: Any, path: Path) -> None:
-    """Write ``value`` as JSON, or leave the file as it was."""
+    """Write ``value`` as JSON; if that fails, the old file stays."""
     write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write ``text``, or leave the file as it was."""
+    """Write ``text``; if that fails, the old file stays."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the commands that run over operators share: which of them, and where the result goes."""
+"""Options shared by the commands that run over operators: which operators, and where to write."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ __all__ = ["adversarial"]
 
 def adversarial(
     methods: Methods = None,
-    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Other packages too.")] = True,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Test other packages too.")] = True,
     output: Output = None,
     root: Root = Path(),
 ) -> None:
-    """Every operator and every peer against the inputs that have broken one of them."""
+    """Test every operator and every other package on inputs that have broken at least one of them."""
     check_methods(methods, registry.names())
     sources = contestants(peers)
     if methods:

@@ -40,7 +40,7 @@ class _SuiteGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_SuiteGroup,
-    help="Measure khot beside PyTorch and its peers, each side only after its result has proved right.",
+    help="Benchmark khot against PyTorch and other packages; results are checked before they are timed.",
     no_args_is_help=True,
     add_completion=False,
     subcommand_metavar="SUITE|adversarial|compiled|distributed|gpu|list|all|tables",
@@ -56,16 +56,21 @@ def main(arguments: Sequence[str]) -> None:
     app(args=list(arguments), prog_name="khot bench")
 
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: to see that it runs.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Small inputs, few repeats: a quick test.")]
 Threads = Annotated[
     list[int] | None,
-    typer.Option(min=1, max=1024, help="Threads of both sides; may be repeated.", show_default="the suite's"),
+    typer.Option(
+        min=1,
+        max=1024,
+        help="Number of threads for all packages; may be repeated.",
+        show_default="the suite's",
+    ),
 ]
 Peers = Annotated[bool, typer.Option("--peers/--no-peers", help="Measure other packages too.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Only sides whose name contains this (=NAME: is this); may be repeated."
+        metavar="NAME", help="Only functions whose name contains this (=NAME: equals); may be repeated."
     ),
 ]
 Output = Annotated[
@@ -76,7 +81,7 @@ Root = Annotated[Path, typer.Option(help="The checkout that holds README.md, doc
 
 @app.command("list")
 def list_suites() -> None:
-    """List the suites with their cases, and the peers that are installed or absent."""
+    """List the suites with their cases, and which other packages are installed."""
     from khot_bench.listing import lines
 
     for line in lines():
@@ -92,7 +97,9 @@ def run_all(quick: Quick = False, threads: Threads = None, peers: Peers = True, 
 
 @app.command("tables")
 def tables(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a table is stale.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; fail if a table is out of date.")
+    ] = False,
     root: Root = Path(),
 ) -> None:
     """Write the tables of README.md and docs from the committed results."""

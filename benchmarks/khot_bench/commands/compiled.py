@@ -20,11 +20,11 @@ __all__ = ["compiled"]
 
 def compiled(
     methods: Methods = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small inputs: to see that it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small inputs: a quick test.")] = False,
     output: Output = None,
     root: Root = Path(),
 ) -> None:
-    """Every operator under torch.compile: time to compile, programs made, running time beside eager."""
+    """Measure every operator under torch.compile: compile time, number of graphs, run time against eager."""
     check_methods(methods, operators())
     with progress("khot bench compiled") as report:
         found = run_compiled(methods or operators(), report, shlex.join(["khot", *sys.argv[1:]]), quick=quick)

@@ -19,11 +19,11 @@ __all__ = ["distributed"]
 
 
 def distributed(
-    quick: Annotated[bool, typer.Option("--quick", help="A short row: to see that it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A short row: a quick test.")] = False,
     output: Output = None,
     root: Root = Path(),
 ) -> None:
-    """A long row over one and two processes: time, messages and bytes beside gathering it."""
+    """Measure a long row split over one and two processes: time, messages and bytes, against gathering it."""
     with progress("khot bench distributed") as report:
         found = run_distributed(report, shlex.join(["khot", *sys.argv[1:]]), quick=quick)
     for name in ("distributed", "distributed-model"):

@@ -1,4 +1,4 @@
-"""The command `khot bench gpu`: for whoever has a GPU; it writes a file to send in."""
+"""The command `khot bench gpu`: for users with a GPU; it writes a file to send in."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ OPERATORS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "sparse": khot.sparse_topk,
     "hard": khot.hard_topk,
 }
-Quick = Annotated[bool, typer.Option("--quick", help="One small shape, few repeats: to see that it runs.")]
+Quick = Annotated[bool, typer.Option("--quick", help="One small shape, few repeats: a quick test.")]
 Output = Annotated[Path, typer.Option(help="The JSON file to write.")]
 
 
 def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
-    """Compare with the CPU, then measure beside torch.softmax, on a CUDA device; see KHOT_TRITON."""
+    """On a CUDA device: compare results with the CPU, then time against torch.softmax; see KHOT_TRITON."""
     if not torch.cuda.is_available():
         fail("no CUDA device is here: nobody has run khot's GPU kernels yet, and this machine cannot either")
     rows: list[dict[str, Any]] = []

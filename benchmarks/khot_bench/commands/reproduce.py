@@ -30,23 +30,23 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME... | all", show_default=False)] = None,
     show_list: Annotated[bool, typer.Option("--list", help="List the reproductions.")] = False,
     report: Annotated[
-        bool, typer.Option("--report", help="Run nothing; only write the page over all that was run.")
+        bool, typer.Option("--report", help="Run nothing; only write the report on all finished runs.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="A few small runs: to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few small runs: a quick test.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             help="The folder for runs (JSON) and pictures.", show_default="benchmarks/results/reproduce"
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Number of PyTorch threads.")] = 2,
     data_dir: Annotated[
         Path | None,
         typer.Option(help="The folder with the data sets.", show_default="$KHOT_DATA or ~/.cache/khot"),
     ] = None,
     root: Annotated[Path, typer.Option(help="The checkout that holds benchmarks.")] = Path(),
 ) -> None:
-    """Repeat published experiments; a run that was done is not done again."""
+    """Repeat published experiments; finished runs are not repeated."""
     if report:
         _report_reproductions(output, root)
         return

@@ -1,15 +1,15 @@
-"""Applications: top-k in the interface that the users of another field know.
+"""Applications: top-k behind the interfaces that users of other fields know.
 
 * ``khot.apps.beam``: beam search with a gradient;
-* ``khot.apps.dictionary``: dictionaries with exactly k atoms a sample, in training too;
-* ``khot.apps.features``: exactly k features, for all rows or for each;
-* ``khot.apps.moe``: mixtures of experts, routers that learn;
-* ``khot.apps.neighbors``: nearest neighbours that learn;
+* ``khot.apps.dictionary``: dictionary learning with exactly k atoms per sample, in training too;
+* ``khot.apps.features``: feature selection, exactly k features for all rows or for each row;
+* ``khot.apps.moe``: mixture of experts with trainable routers;
+* ``khot.apps.neighbors``: learned nearest neighbours;
 * ``khot.apps.sae``: sparse autoencoders;
-* ``khot.apps.sindy``: governing equations with a stated number of terms;
-* ``khot.apps.sparse``: networks of whose weights exactly k are used.
+* ``khot.apps.sindy``: governing equations with exactly k terms;
+* ``khot.apps.sparse``: networks that use exactly k of their weights.
 
-Each is loaded when it is first touched.
+Each is imported when it is first used.
 """
 
 from __future__ import annotations

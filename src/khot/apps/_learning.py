@@ -1,4 +1,4 @@
-"""Estimators learn whatever their caller has switched off around ``fit``."""
+"""Let ``fit`` train even if its caller has switched gradients off."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["learning"]
 
 @contextlib.contextmanager
 def learning() -> Generator[None]:
-    """Gradients are on in ``no_grad`` and ``inference_mode`` too, and new tensors are on the CPU."""
+    """A context with gradients on, even in ``no_grad`` or ``inference_mode``, and new tensors on the CPU."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())

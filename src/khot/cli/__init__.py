@@ -1,7 +1,7 @@
 """The command line, ``khot`` and ``python -m khot``: one file per command; only the one that runs is loaded.
 
-`doctor` must work on any machine, so it needs no more than torch and numpy; the others need ``khot[cli]``.
-The commands of the laboratory (`bench`, `reproduce`) come with the project in ``benchmarks/``.
+`doctor` must work on any machine, so it needs only torch and numpy; the others need ``khot[cli]``. The
+commands `bench` and `reproduce` come with the project in ``benchmarks/``.
 """
 
 from khot.cli._dispatch import main

@@ -1,7 +1,7 @@
-"""Finds the command that was asked for, and runs it.
+"""Find a command by name, and run it.
 
-A command is a function of its arguments that returns an exit code or ends with ``SystemExit``. Those of khot
-are `main` of the module of their name; other packages give theirs as entry points of the group
+A command is a function of its arguments that returns an exit code or ends with ``SystemExit``. The commands
+of khot are `main` in the module with their name; other packages register theirs as entry points in the group
 ``khot.commands``.
 """
 
@@ -20,15 +20,15 @@ __all__ = ["COMMANDS", "GROUP", "LABORATORY", "main"]
 Command = Callable[[Sequence[str]], Any]
 
 COMMANDS = {
-    "compare": "measure the operators on this machine: tables, and a page to look at",
-    "explore": "play with scores, k and temperature in a page: operators side by side",
-    "train": "train a network that selects k tokens, or a plain one",
+    "compare": "compare the operators on this machine: tables and an HTML report",
+    "explore": "open an interactive page: scores, k and temperature, operators side by side",
+    "train": "train a vision network that selects k tokens, or a plain one",
     "sae": "train sparse autoencoders, and convert them between tools",
-    "demo": "a differentiable top-k at work, in a few seconds",
-    "doctor": "what khot found on this machine, and how to get what it did not",
+    "demo": "see a differentiable top-k at work, in a few seconds",
+    "doctor": "show what is installed, what is missing, and how to get it",
 }
 LABORATORY = {
-    "bench": "measure khot beside PyTorch and its peers",
+    "bench": "benchmark khot against PyTorch and other packages",
     "reproduce": "repeat published experiments",
 }
 GROUP = "khot.commands"
@@ -41,7 +41,7 @@ _NO_LABORATORY = (
 
 
 class _Absent(Exception):
-    """The command cannot be had here; the message says how it can."""
+    """The command is not available; the message says how to get it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,8 +109,9 @@ def _help() -> str:
             "",
             *lines,
             "",
-            "khot COMMAND --help lists the options of a command; khot --version. Commands but doctor need an",
-            'extra: pip install "khot[cli]"; bench and reproduce the project in benchmarks/ of the checkout.',
+            "khot COMMAND --help lists the options of a command; khot --version shows the version.",
+            'All commands except doctor need pip install "khot[cli]"; bench and reproduce also need a',
+            "checkout of the repository, with pip install -e benchmarks.",
             "",
         ]
     )

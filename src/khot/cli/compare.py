@@ -34,7 +34,7 @@ _K, _QUICK_K = (8, 64), (8,)
 
 
 def devices() -> tuple[str, ...]:
-    """The devices that can be compared on here."""
+    """The devices of this machine."""
     return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
@@ -48,32 +48,35 @@ def compare(
     methods: Annotated[
         list[str] | None,
         typer.Option(
-            "--methods", metavar="NAME", help="Operators; repeated, or with commas.", show_default="all"
+            "--methods",
+            metavar="NAME",
+            help="Operators: repeat the option, or use commas.",
+            show_default="all",
         ),
     ] = None,
     n: Annotated[
         list[str] | None,
-        typer.Option("--n", metavar="N", help="Row lengths; likewise.", show_default="64,1000,4000"),
+        typer.Option("--n", metavar="N", help="Row lengths, in the same way.", show_default="64,1000,4000"),
     ] = None,
     k: Annotated[
         list[str] | None,
-        typer.Option("--k", metavar="K", help="How many to select; likewise.", show_default="8,64"),
+        typer.Option("--k", metavar="K", help="How many to select, in the same way.", show_default="8,64"),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, or cuda where there is one.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, or cuda if there is a GPU.")] = "cpu",
     dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPES)}.")] = "float32",
-    seed: Annotated[int, typer.Option(min=0, help="Of the scores and of all noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the scores and of all noise.")] = 0,
     temperature: Annotated[float, typer.Option(help="The fixed temperature.")] = 1.0,
-    sharpness: Annotated[float, typer.Option(help="The mean entropy to match, between 0 and 1.")] = 0.3,
+    sharpness: Annotated[float, typer.Option(help="Mean entropy to match, from 0 to 1.")] = 0.3,
     output: Annotated[Path, typer.Option(help="The folder for index.html and compare.json.")] = Path(
         "report"
     ),
-    threads: Annotated[int, typer.Option(min=1, max=1024, help="Threads of PyTorch.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="n = 64 and 1000, k = 8, few repeats.")] = False,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="Number of PyTorch threads.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Only n = 64 and 1000, k = 8, few repeats.")] = False,
     brief: Annotated[
-        bool, typer.Option("--brief", help="Print the answer alone; the tables are in the report.")
+        bool, typer.Option("--brief", help="Print only the answer; the tables are in the report.")
     ] = False,
 ) -> None:
-    """Compare operators by quality, gradient, time and memory: a table, and a page to look at."""
+    """Compare operators by quality, gradient, time and memory: tables and an HTML report."""
     options = Options(
         methods=_chosen("--methods", methods, tuple(registry.names())),
         n=_numbers("--n", n, _QUICK_N if quick else _N, 2),

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
 
 @app.command()
 def demo() -> None:
-    """Show a differentiable top-k at work, in a few seconds."""
+    """See a differentiable top-k at work, in a few seconds."""
     console = Console()
     console.print(f"[bold]khot {khot.__version__}[/bold]: differentiable top-k\n")
     _compare(console)

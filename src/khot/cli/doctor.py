@@ -1,6 +1,6 @@
-"""What khot found on this machine, and what to do about what it did not: ``khot doctor``.
+"""``khot doctor``: show what is installed on this machine, what is missing, and how to get it.
 
-Needs torch and numpy only, and never raises for what is missing: that is what it is there to report.
+It needs only torch and numpy, and never fails because something is missing: it reports it.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Report:
     """The facts, as ``khot doctor --json`` prints them.
 
     Attributes:
-        versions: Of khot, Python, torch and numpy; None for what is not installed.
+        versions: Versions of khot, Python, torch and numpy; None if not installed.
         torch_tested: The torch version this release was tested with.
         platform: Operating system and machine.
         native: The compiled library.
-        compiler: The C++ compiler that a build would use, None if it is not there.
-        python_headers: ``Python.h`` is there, which a build needs too.
-        threads: How many threads torch uses, and the kernels with it.
-        cpus: How many CPUs this process may use.
-        environment: The switches that are set.
+        compiler: The C++ compiler that a build would use, None if there is none.
+        python_headers: Whether ``Python.h`` exists, which a build needs too.
+        threads: The number of threads that torch and the kernels use.
+        cpus: The number of CPUs that this process may use.
+        environment: The environment variables of khot that are set.
         cuda: Names of the CUDA devices.
         triton: Version of Triton, None if it is not installed.
-        missing: For each optional extra, the packages it lacks.
-        notes: What deserves attention, one sentence each.
+        missing: For each optional extra, the packages that are missing.
+        notes: Points that deserve attention, one sentence each.
     """
 
     versions: dict[str, str | None]
@@ -73,7 +73,7 @@ class Report:
 
 
 def collect() -> Report:
-    """Look at everything."""
+    """Collect all facts."""
     native = status()
     compiler = _compiler()
     headers = _has_python_headers()
@@ -165,7 +165,7 @@ def _missing_by_extra() -> dict[str, list[str]]:
 
 
 def lines(report: Report) -> list[str]:
-    """The report for people, one fact a line."""
+    """The report as text, one fact per line."""
     native = report.native
     facts = [
         ("khot", report.versions["khot"] or "not installed (running from its source tree)"),
@@ -198,7 +198,7 @@ def lines(report: Report) -> list[str]:
 
 
 def run(json: bool = False) -> int:
-    """Print the report; the exit code is 1 when the environment demands what is not there."""
+    """Print the report; the exit code is 1 if the environment requires something that is missing."""
     report = collect()
     text = dumps(dataclasses.asdict(report), indent=2) if json else "\n".join(lines(report))
     sys.stdout.write(text + "\n")
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
         prog="khot doctor",
-        description="Tell what khot found on this machine, and how to get what it did not.",
+        description="Show what is installed on this machine, what is missing, and how to get it.",
     )
     parser.add_argument("--json", action="store_true", help="print the same facts as JSON")
     return run(json=parser.parse_args(arguments).json)

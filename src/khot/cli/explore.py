@@ -22,10 +22,12 @@ def main(arguments: Sequence[str]) -> None:
 
 @app.command()
 def explore(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0 takes a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Play with scores, k and temperature in a page of this machine: operators and designs side by side."""
+    """Open an interactive page, served locally: drag scores, k and temperature; operators side by side."""
     try:
         import uvicorn
 

@@ -1,4 +1,4 @@
-"""How far a command is: a bar in a terminal, a line now and then elsewhere."""
+"""The progress of a command: a bar in a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Report = Callable[[str, float], None]
 
 @contextlib.contextmanager
 def progress(title: str) -> Generator[Report]:
-    """A function to be told what is being done and which share is done; it writes to stderr."""
+    """A function to call with the current work and the share that is done; it writes to stderr."""
     if not sys.stderr.isatty():
         yield _lines(title)
         return

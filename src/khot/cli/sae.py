@@ -1,4 +1,4 @@
-"""The command `khot sae`: train sparse autoencoders, and bring them from one tool's folder to another's."""
+"""The command `khot sae`: train sparse autoencoders, and convert them between the formats of tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "convert_command", "main", "train_command"]
 
-app = typer.Typer(add_completion=False, help="Sparse autoencoders.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Train and convert sparse autoencoders.", no_args_is_help=True)
 
 _ACTIVATIONS = "activations"
 
@@ -28,46 +28,50 @@ def main(arguments: Sequence[str]) -> None:
 @app.command("train")
 def train_command(
     model: Annotated[
-        str | None, typer.Option(help="A model of transformers: a folder, a GGUF file, or a name on the hub.")
+        str | None, typer.Option(help="A transformers model: a folder, a GGUF file, or a name on the hub.")
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="A text file for the model.")] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file to run the model on.")] = None,
     source: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:FUNCTION",
-            help="A function that gives (nn.Module, batches), instead of model and text.",
+            help="A function that returns (nn.Module, batches); instead of --model and --text.",
         ),
     ] = None,
     hook_point: Annotated[
-        str | None, typer.Option(help="The module whose output is encoded, as in model.named_modules().")
+        str | None, typer.Option(help="The module whose output to encode, as in model.named_modules().")
     ] = None,
     activations: Annotated[
-        Path | None, typer.Option(help="A folder of activations that were collected before.")
+        Path | None, typer.Option(help="A folder of activations collected before.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/sae"),
-    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens of the text.")] = 1_000_000,
-    length: Annotated[int, typer.Option(min=2, help="Tokens of a sequence.")] = 128,
-    skip_positions: Annotated[int, typer.Option(min=0, help="First tokens of a sequence that stay out.")] = 1,
+    output: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("runs/sae"),
+    tokens: Annotated[int, typer.Option(min=1, help="Use at most this many tokens.")] = 1_000_000,
+    length: Annotated[int, typer.Option(min=2, help="Tokens per sequence.")] = 128,
+    skip_positions: Annotated[int, typer.Option(min=0, help="Skip this many first tokens per sequence.")] = 1,
     largest_norm: Annotated[
-        float, typer.Option(min=0, help="Activations above so many times the median norm stay out; 0: none.")
+        float,
+        typer.Option(min=0, help="Skip activations above this many times the median norm; 0: keep all."),
     ] = 2.0,
-    num_latents: Annotated[int, typer.Option()] = 4096,
-    k: Annotated[int, typer.Option(help="How many latents are active.")] = 32,
+    num_latents: Annotated[int, typer.Option(help="Number of latents.")] = 4096,
+    k: Annotated[int, typer.Option(help="Active latents per token.")] = 32,
     activation: Annotated[str, typer.Option(help="topk, batch_topk or sigmoid_topk.")] = "batch_topk",
-    prefixes: Annotated[str, typer.Option(help="Of a Matryoshka autoencoder: 256,1024,…")] = "",
-    k_start: Annotated[float, typer.Option(help="Start with so many times k.")] = 1.0,
-    steps: Annotated[int, typer.Option()] = 2000,
-    batch_size: Annotated[int, typer.Option(help="Tokens of a step.")] = 1024,
-    learning_rate: Annotated[float, typer.Option()] = 2e-3,
+    prefixes: Annotated[str, typer.Option(help="Prefixes of a Matryoshka autoencoder: 256,1024,…")] = "",
+    k_start: Annotated[float, typer.Option(help="Start with this many times k active latents.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Tokens per step.")] = 1024,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
     auxk: Annotated[float, typer.Option(help="Weight of AuxK; 0 for none.")] = 1 / 32,
-    dead_after: Annotated[int, typer.Option(help="Tokens after which a latent is dead.")] = 100_000,
-    seed: Annotated[int, typer.Option()] = 0,
-    format: Annotated[str, typer.Option(help="saelens or sparsify.")] = "saelens",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of PyTorch.")] = None,
+    dead_after: Annotated[
+        int, typer.Option(help="A latent is dead if inactive for this many tokens.")
+    ] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of weights and token order.")] = 0,
+    format: Annotated[str, typer.Option(help="Format to write: saelens or sparsify.")] = "saelens",
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")] = None,
 ) -> None:
-    """Train a sparse autoencoder of the activations at a hook point; a run that was stopped goes on.
+    """Train a sparse autoencoder on the activations at a hook point; a stopped run resumes.
 
-    Writes the activations, the state, the autoencoder as another tool opens it, and a page, index.html.
+    Writes the activations, the state, the autoencoder in a format that other tools open, and a report,
+    index.html.
     """
     import torch
 
@@ -134,10 +138,10 @@ def convert_command(
     source: Annotated[
         Path, typer.Argument(help="A folder of SAELens, sparsify or dictionary_learning, or params.npz.")
     ],
-    target: Annotated[Path, typer.Argument(help="The folder to write.")],
-    format: Annotated[str, typer.Option(help="saelens or sparsify.")] = "saelens",
+    target: Annotated[Path, typer.Argument(help="The folder to write to.")],
+    format: Annotated[str, typer.Option(help="Format to write: saelens or sparsify.")] = "saelens",
 ) -> None:
-    """Write an autoencoder of one tool as a folder that another opens."""
+    """Convert an autoencoder from the format of one tool to that of another."""
     try:
         from khot.apps.sae import SparseAutoencoder
 
@@ -163,7 +167,7 @@ def _store(
     largest_norm: float,
     report: Callable[[str, float], None],
 ) -> tuple[ActivationStore, Callable[[Sequence[int]], str] | None]:
-    """The activations, collected if need be, and what turns their tokens into text."""
+    """The activations, collected if necessary, and a function from their tokens to text."""
     from khot.apps.sae import ActivationStore, collect_activations
 
     ways = [activations is not None, model is not None, source is not None]

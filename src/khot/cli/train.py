@@ -27,9 +27,14 @@ def main(arguments: Sequence[str]) -> None:
 @app.command()
 def train_command(
     run: Annotated[
-        str, typer.Argument(metavar="PRESET|CONFIG.JSON", help="What to train, on what, and how.")
+        str,
+        typer.Argument(
+            metavar="PRESET|CONFIG.JSON", help="A preset, or a JSON file with network, data and settings."
+        ),
     ],
-    model: Annotated[str | None, typer.Option(help="topk_attention, topk_dynamic or vit.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The network: topk_attention, topk_dynamic or vit.")
+    ] = None,
     k: Annotated[int | None, typer.Option(help="How many tokens a head selects.")] = None,
     method: Annotated[str | None, typer.Option(help="The relaxation that selects.")] = None,
     data: Annotated[str | None, typer.Option(help="A data set by name, or a folder.")] = None,
@@ -38,28 +43,32 @@ def train_command(
         typer.Option(help="The folder with the data sets.", show_default="$KHOT_DATA or ~/.cache/khot"),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="The folder to write.", show_default="runs/<preset>-<model>-<seed>")
+        Path | None, typer.Option(help="The folder to write to.", show_default="runs/<preset>-<model>-<seed>")
     ] = None,
-    epochs: Annotated[int | None, typer.Option()] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Over all processes.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step, over all processes.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
-    warmup_epochs: Annotated[float | None, typer.Option()] = None,
-    label_smoothing: Annotated[float | None, typer.Option()] = None,
-    mixup: Annotated[float | None, typer.Option(help="0 for none.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Largest norm of a gradient; 0 for any.")] = None,
-    augment: Annotated[bool | None, typer.Option(help="Shift, or crop and mirror, at random.")] = None,
-    bfloat16: Annotated[bool | None, typer.Option(help="Compute under autocast.")] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Weight decay of matrices.")] = None,
+    warmup_epochs: Annotated[float | None, typer.Option(help="Learning-rate warm-up, in epochs.")] = None,
+    label_smoothing: Annotated[float | None, typer.Option(help="Label smoothing, in [0, 1).")] = None,
+    mixup: Annotated[
+        float | None, typer.Option(help="Parameter of the beta distribution; 0 for no mixup.")
+    ] = None,
+    clip: Annotated[float | None, typer.Option(help="Largest gradient norm; 0 for no limit.")] = None,
+    augment: Annotated[bool | None, typer.Option(help="Random shifts, or random crops and flips.")] = None,
+    bfloat16: Annotated[bool | None, typer.Option(help="Use autocast to bfloat16.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights, order and noise.")] = None,
     checkpoint_steps: Annotated[
-        int | None, typer.Option(help="Keep the state every so many steps too; 0: after epochs only.")
+        int | None, typer.Option(help="Save the state every this many steps; 0: after epochs only.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, …", show_default="a GPU if there is one")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of PyTorch.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")] = None,
 ) -> None:
-    """Train a network that selects k tokens, or the plain one; a run that was stopped goes on.
+    """Train a vision network that selects k tokens, or a plain one; a stopped run resumes.
+
+    Settings that are not given here come from the preset or the file.
 
     Under torchrun (`torchrun --nproc-per-node 2 -m khot train …`) the processes share every batch.
     """

@@ -1,5 +1,5 @@
 """`khot compare`: which operator is right for you, measured on your machine.
 
-`quality` has the numbers of one operator at one case, `cost/` what a call takes, `run` those of all
-operators, and `report/` shows them, as tables and in one self-contained HTML file.
+`quality` measures the quality of one operator in one case, `cost/` its time and memory, `run` all operators
+in all cases, and `report/` shows the results, as tables and in one self-contained HTML file.
 """

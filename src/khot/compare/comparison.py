@@ -1,4 +1,4 @@
-"""What is compared, and what was found: the document of one comparison."""
+"""The options and the results of one comparison."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Options:
         methods: names of operators.
         n: row lengths.
         k: budgets; those below n are used.
-        device: where to measure.
-        dtype: of the scores.
-        seed: of scores, vectors and noise.
-        temperature: the fixed one.
-        sharpness: the mean entropy, between 0 and 1, at which operators are matched.
-        threads: of PyTorch.
+        device: the device to measure on.
+        dtype: the dtype of the scores.
+        seed: the seed of scores, vectors and noise.
+        temperature: the fixed temperature.
+        sharpness: the mean entropy, between 0 and 1, for the comparison at equal sharpness.
+        threads: the number of PyTorch threads.
         quick: fewer repeats, and memory for the last case only.
-        command: what the user typed, for the record.
+        command: the command line, for the record.
     """
 
     methods: tuple[str, ...]
@@ -48,7 +48,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Cell:
-    """A case: row length, budget, how many rows."""
+    """A case: row length, budget, number of rows."""
 
     n: int
     k: int
@@ -57,21 +57,21 @@ class Cell:
 
 @dataclass(frozen=True)
 class Record:
-    """One operator at one case and one temperature. None: not measured, and `missing` says why.
+    """The results of one operator in one case at one temperature. None means not measured; see `missing`.
 
     Args:
         method: the operator.
         n: row length.
         k: budget.
-        setting: at the fixed temperature, or at the one of equal sharpness.
+        setting: the fixed temperature, or equal sharpness.
         missing: why there are no numbers; empty if there are.
-        temperature: the one used.
+        temperature: the temperature used.
         recall, on_topk, entropy, nccs: see `khot.compare.quality.Quality`.
         gradient_norm, usable: see `khot.compare.quality.Gradient`.
         forward: seconds of one call on all rows.
         backward: seconds that backward takes in addition.
         forward_bytes: peak extra memory of a call.
-        backward_bytes: likewise of forward and backward.
+        backward_bytes: peak extra memory of forward and backward.
     """
 
     method: str
@@ -99,10 +99,10 @@ class Comparison:
     Args:
         created: date and time.
         origin: machine, versions and commit.
-        options: what was asked for.
+        options: the options of the comparison.
         cells: the cases.
-        records: by case, operator and setting.
-        chance: by case, the nCCS of k vectors chosen blindly.
+        records: the results, by case, operator and setting.
+        chance: by case, the nCCS of k randomly chosen vectors.
         softmax: by case, the seconds of `torch.softmax`.
         others: how many cores other processes used meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Where and of what a measurement was made: hardware, versions, commit."""
+"""The origin of a measurement: hardware, versions, commit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Commit:
-    """The source of a run; `dirty` if code or build files differed from the commit."""
+    """The commit of a run; `dirty` if code or build files differed from it."""
 
     id: str
     dirty: bool
@@ -38,7 +38,7 @@ def find_machine() -> Machine:
 
 
 def find_versions(packages: tuple[str, ...] = ()) -> dict[str, str]:
-    """The versions of Python and of packages; one that is not installed is left out."""
+    """The versions of Python and of packages; packages that are not installed are left out."""
     found = {package: _version(package) for package in ("torch", "numpy", "khot", *packages)}
     return {
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""What is measured of one operator at one case: quality, gradient health, and at which temperature."""
+"""Measurements of one operator in one case: quality, gradient health, and the temperature to compare at."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USABLE = 1e-3
 
 @dataclass(frozen=True)
 class Problem:
-    """Scores (rows, n), a vector for every entry (rows, n, 32), and how many are wanted."""
+    """Scores (rows, n), a vector for every entry (rows, n, 32), and k."""
 
     scores: Tensor
     vectors: Tensor
@@ -55,7 +55,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Quality:
-    """How near a soft selection is to the exact one, means over rows.
+    """How close a soft selection is to the exact one; means over rows.
 
     Args:
         recall: the share of the true top k among the k largest weights.
@@ -72,10 +72,11 @@ class Quality:
 
 @dataclass(frozen=True)
 class Gradient:
-    """What of a gradient arrives at the scores.
+    """How much of a gradient reaches the scores.
 
     Args:
-        norm: the Euclidean norm of a row's gradient, for an incoming one of independent normal entries; mean.
+        norm: the mean Euclidean norm of a row's gradient, for an incoming gradient of independent normal
+            entries.
         usable: the share of entries whose gradient is finite and at least 1/1000 of the row's largest.
     """
 
@@ -118,14 +119,14 @@ def quality(spec: Relaxation, problem: Problem, temperature: float) -> Quality:
 
 
 def chance(problem: Problem, seed: int) -> float:
-    """The nCCS of k vectors chosen blindly."""
+    """The nCCS of k randomly chosen vectors."""
     blind = torch.rand(problem.scores.shape, generator=torch.Generator().manual_seed(seed + 1))
     chosen = problem.selected(blind.to(problem.scores.device))
     return float(nccs(problem.selected(problem.scores), chosen).mean())
 
 
 def gradient_health(weights: Callable[[Tensor], Tensor], x: Tensor, seed: int) -> Gradient:
-    """What of an incoming gradient with independent normal entries arrives at the scores."""
+    """How much of an incoming gradient with independent normal entries reaches the scores."""
     incoming = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed + 2)).to(x.device, x.dtype)
     leaf = x.detach().clone().requires_grad_()
     y = weights(leaf)
@@ -141,7 +142,7 @@ def gradient_health(weights: Callable[[Tensor], Tensor], x: Tensor, seed: int) -
 
 
 def matched_temperature(spec: Relaxation, problem: Problem, target: float) -> float | None:
-    """The temperature at which the mean entropy of the weights is the target; None if there is none."""
+    """The temperature at which the mean entropy of the weights equals the target; None if there is none."""
     try:
         return calibrate_temperature(problem.scores, problem.k, entropy=target, method=spec)
     except ValueError:

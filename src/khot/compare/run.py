@@ -1,4 +1,4 @@
-"""Measures every operator at every case."""
+"""Measure every operator in every case."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FULL = Budget(sample_seconds=0.005, min_rounds=6, max_rounds=20, side_seconds=0
 
 
 def compare_operators(options: Options, report: Report) -> Comparison:
-    """Every operator at every case; `report` is told what is being done, and which share is done."""
+    """Measure every operator in every case; `report` is called with the current work and the share done."""
     cells, others = options.cells(), Others.start()
     specs = {name: seeded(get(name), options.seed) for name in options.methods}
     records: list[Record] = []
@@ -73,12 +73,12 @@ def compare_operators(options: Options, report: Report) -> Comparison:
 
 
 def why_not(spec: Relaxation, n: int) -> str:
-    """Why an operator is not run at a case; empty if it is."""
+    """Why an operator is not run in a case; empty if it is run."""
     return f"n is above {spec.max_n}" if n > spec.max_n else ""
 
 
 def measure(spec: Relaxation, problem: Problem, setting: Setting, options: Options) -> Record:
-    """Quality and gradient of an operator, or why there are none; whatever it raises is a reason."""
+    """Quality and gradient of an operator, or why there are none: any error is recorded as the reason."""
     n, k = problem.scores.shape[-1], problem.k
     record = Record(spec.name, n, k, setting, missing=why_not(spec, n))
     if record.missing:

@@ -1,4 +1,4 @@
-"""Reads JSON into dataclasses and names the place where a document does not fit."""
+"""Read JSON into dataclasses; errors name the place where a document does not fit."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read(cls: type[T], value: object, place: str = "document") -> T:
     Args:
         cls: a dataclass whose fields are strings, numbers, booleans, None, tuples, dictionaries with
             string keys, literals, or such dataclasses.
-        value: what `json.load` gave.
-        place: how error messages name the value.
+        value: the result of `json.load`.
+        place: the name of the value in error messages.
     """
     result = _read(cls, value, place)
     assert isinstance(result, cls)

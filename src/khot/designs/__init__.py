@@ -1,43 +1,45 @@
 """Sampling exactly k of n units with given inclusion probabilities.
 
-A *design* is a distribution over subsets of k of n units. What is asked of it are the inclusion probabilities
-πᵢ = P(unit i is drawn), which sum to k and lie in [0, 1]: E[x] = π for the k-hot vector x of the draw. With
-one unit to draw that is all there is, and every design is ``OneHotCategorical(probs=π)``. For more many
-designs have the same π and differ in which units come together (``joint_inclusion``), in how many sets are
-possible (``entropy``), and in what they cost.
+A *design* is a distribution over subsets of k of n units. You give it the inclusion probabilities
+πᵢ = P(unit i is drawn), which lie in [0, 1] and sum to k; the k-hot vector x of a draw has mean π. For k = 1
+these determine everything, and every design is ``OneHotCategorical(probs=π)``. For larger k many designs have
+the same π. They differ in which units occur together (``joint_inclusion``), in how many sets are possible
+(``entropy``), and in cost.
 
 ==================  =======================  ===================================  ================
 design              log_prob, entropy, π_ij  draws                                cost
 ==================  =======================  ===================================  ================
 ConditionalPoisson  yes                      maximum entropy; exponential family  n·k, or n·log²k
-TreePivotal         yes                      even over the order of the units     n, or k·log n
-RandomTreePivotal   given the order          near the maximum of entropy          n and a shuffle
+TreePivotal         yes                      spread evenly over the unit order    n, or k·log n
+RandomTreePivotal   given the order          near maximum entropy                 n and a shuffle
 Systematic          yes                      at most n sets; units attract        one scan
-RandomSystematic    given the order          systematic, shuffled before          n and a shuffle
-Sampford            not the entropy          near the maximum of entropy          n·k, or n·log²k
+RandomSystematic    given the order          systematic after a shuffle           n and a shuffle
+Sampford            no entropy               near maximum entropy                 n·k, or n·log²k
 Brewer              no                       one unit after the other             n·k
-Pareto              not the entropy          π approximate; also AdjustedPareto   n and a top-k
+Pareto              no entropy               approximate π; also AdjustedPareto   n and a top-k
 PlackettLuce        log_prob                 Gumbel top-k: not π                  n and a top-k
-SequentialPivotal   yes                      even along the list; units repel     one scan
-RandomPivotal       given the order          near the maximum of entropy          n and a shuffle
-Tille               no entropy               struck off one at a time             n − k steps
-Midzuno             no entropy               what Tille for 1 − π strikes off     k steps
+SequentialPivotal   yes                      spread along the list; units repel   one scan
+RandomPivotal       given the order          near maximum entropy                 n and a shuffle
+Tille               no entropy               eliminates one unit at a time        n − k steps
+Midzuno             no entropy               what Tille for 1 − π eliminates      k steps
 SimpleRandom        yes                      all sets equally likely              k, or a shuffle
-Stratified          if its parts have them   a design for each stratum            those of its parts
+Stratified          if its parts have them   one design per stratum               sum over its parts
 Cube                no                       balanced on given variables          n steps
 Poisson             yes                      a random number, not exactly k       n
 ==================  =======================  ===================================  ================
 
-All follow ``torch.distributions``: ``event_shape`` is (n,), parameters are ``probs`` (π) or ``scores``, with
-π = ``khot.sigmoid_topk(scores, k)``. ``logits`` are natural parameters, as in ``OneHotCategorical``:
-``ConditionalPoisson`` takes them too, and ``PlackettLuce``, which has no given π, takes nothing else.
-``KHotCategorical`` is another name of ``ConditionalPoisson``, and ``KHotCategoricalStraightThrough`` the one
-with gradients through samples. ``khot.sample`` draws in one call; ``names()`` and ``get(name)`` are the
-designs that it, the estimators and ``khot.nn.SampledTopK`` take by name, and ``register`` adds one.
+All follow ``torch.distributions``: ``event_shape`` is (n,), and the parameters are ``probs`` (π) or
+``scores``, with π = ``khot.sigmoid_topk(scores, k)``. ``logits`` are natural parameters, as in
+``OneHotCategorical``: ``ConditionalPoisson`` accepts them too; ``PlackettLuce``, which has no given π,
+accepts only them. ``KHotCategorical`` is another name for ``ConditionalPoisson``;
+``KHotCategoricalStraightThrough`` adds gradients through samples. ``khot.sample`` draws in one call.
+``khot.sample``, the estimators and ``khot.nn.SampledTopK`` take designs by name: ``names()`` lists them,
+``get(name)`` returns one, and ``register`` adds one.
 
 ``khot.designs.survey`` has inclusion probabilities proportional to size, estimates of totals, and variances.
 
-``transform_to(capped_simplex(k))`` is sigmoid top-k, ``biject_to`` the same with the last score pinned to 0.
+``transform_to(capped_simplex(k))`` is sigmoid top-k; ``biject_to`` is the same with the last score fixed at
+0.
 """
 
 from khot.designs import survey

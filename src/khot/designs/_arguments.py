@@ -1,6 +1,6 @@
-"""The parameters of a design: checked, brought to float64, and made to sum to k exactly.
+"""Check the parameters of a design, convert them to float64, and make them sum to k exactly.
 
-``validate_args=False`` skips what has to look at values, as everywhere in ``torch.distributions``.
+``validate_args=False`` skips the checks of values, as everywhere in ``torch.distributions``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ __all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", 
 
 
 def validates(validate_args: bool | None) -> bool:
-    """Whether values are to be checked: where nothing is said, yes, if they can be looked at.
+    """Whether to check values: by default yes, if they can be read.
 
-    Not torch's own default, which the first ``torch.compile`` of a process switches off for good.
+    This does not use torch's own default, which the first ``torch.compile`` of a process switches off for
+    good.
     """
     return not torch.compiler.is_compiling() if validate_args is None else validate_args
 
 
 def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
-    """Which of the parameters is given: exactly one, floating-point and at least a vector."""
+    """The one parameter that is given; it must be floating-point with at least one dimension."""
     given = [argument for argument, value in parameters.items() if value is not None]
     if len(given) != 1:
         raise ValueError(
@@ -44,7 +45,7 @@ def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
 
 
 def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
-    """k, if 0 ≤ k ≤ n: an int where it is a whole number, which it may have to be."""
+    """Check 0 ≤ k ≤ n, and with ``whole`` that k is an integer; integers are returned as int."""
     if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be a number, got {type(k).__name__}")
     if not 0 <= k <= n:
@@ -59,7 +60,7 @@ def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
 
 
 def check_scores(name: str, argument: str, scores: Tensor, k: float) -> None:
-    """Raise for NaN, and for more than k logits at +inf; scores there share k, as in ``khot.topk``."""
+    """Raise for NaN, and for more than k logits at +inf; scores at +inf share k, as in ``khot.topk``."""
     if bool(scores.isnan().any()):
         raise ValueError(f"{name}: {argument} must not be NaN")
     if argument == "scores" or not scores.numel():
@@ -90,8 +91,8 @@ def check_probabilities(name: str, probs: Tensor, k: float) -> None:
 def normalised(probs: Tensor, k: float) -> Tensor:
     r"""Inclusion probabilities in float64 whose sum is k to the rounding of float64.
 
-    What the rounding of a narrower type took from the sum is given back where there is room for it,
-    :math:`\pi_i + \pi_i(1 - \pi_i)\,(k - \sum\pi)/\sum\pi(1 - \pi)`, which leaves 0 and 1 what they are.
+    The rounding error of a narrower type is spread over the entries between 0 and 1:
+    :math:`\pi_i + \pi_i(1 - \pi_i)\,(k - \sum\pi)/\sum\pi(1 - \pi)`, which leaves 0 and 1 unchanged.
     """
     exact = probs.double()
     recorded = probs.requires_grad and torch.is_grad_enabled()

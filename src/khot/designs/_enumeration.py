@@ -17,10 +17,10 @@ def all_k_hot(name: str, n: int, k: float, *, fewer: bool) -> Tensor:
     """The k-hot vectors (C(n, k), n) as booleans, in lexicographic order of their indices.
 
     Args:
-        name: of the design.
+        name: the name of the design, for errors.
         n: the number of units.
         k: the number of ones.
-        fewer: whether there are rows with fewer ones, which is an error.
+        fewer: whether some rows have fewer ones, which is an error.
     """
     if not isinstance(k, int) or fewer:
         got = f"k = {k}" + (" and rows with fewer units to draw" if fewer else "")

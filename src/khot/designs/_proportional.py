@@ -1,11 +1,11 @@
 r"""Inclusion probabilities proportional to sizes, none above 1.
 
 With sizes in increasing order and :math:`S_a = p_1 + … + p_a`, the probabilities of a draw of m units are
-:math:`\min(1, c_m p)`, and unit a is held at 1 from
+:math:`\min(1, c_m p)`. Unit a has probability 1 if
 
-.. math:: m \ge B_a = (n - a) + S_a / p_a
+.. math:: m \ge B_a = (n - a) + S_a / p_a.
 
-on. B falls along the order, so those held at 1 are always the largest, and one sort answers for every m.
+B falls along the order, so the units with probability 1 are always the largest, and one sort serves every m.
 """
 
 from __future__ import annotations

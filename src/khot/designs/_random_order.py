@@ -1,7 +1,7 @@
 """Designs that put the units in a fresh random order before each draw.
 
-Their inclusion probabilities are those of the ordered design; everything else is a mean over n! orders. Given
-the order, the ordered design has the closed forms.
+Their inclusion probabilities are those of the ordered design; everything else is a mean over n! orders. For a
+given order, the ordered design has closed forms.
 """
 
 # Tensor.split has no types.
@@ -27,9 +27,9 @@ LONG = 1 << 15  # from here on rows are shuffled one by one
 
 
 class RandomOrder(KHotDistribution):
-    """The base of designs that shuffle first; a subclass says how it draws from rows in a given order.
+    """The base of designs that shuffle first; subclasses define how to draw from rows in a given order.
 
-    ``ordered`` is the design that it is given the order.
+    ``ordered`` is the design for a given order.
     """
 
     ordered: ClassVar[type[KHotDistribution]]
@@ -71,8 +71,8 @@ class RandomOrder(KHotDistribution):
 def random_order(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """A uniformly random permutation in each row, int64.
 
-    Short rows are sorted by random normal floats of every size, made of two billion different words of
-    random bits; long ones are shuffled one by one, which is faster from there on.
+    Short rows are sorted by random keys, floats made from two billion different bit patterns. Long rows are
+    shuffled one by one, which is faster for them.
     """
     if shape[-1] >= LONG:
         rows = math.prod(shape[:-1])

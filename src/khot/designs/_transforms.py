@@ -1,8 +1,8 @@
 """From real vectors to inclusion probabilities, for ``torch.distributions.transform_to`` and ``biject_to``.
 
-Sigmoid top-k sends ℝⁿ onto the interior of the k-capped simplex, the same for x and x + c. With the last
-score pinned to 0 it is one to one from ℝⁿ⁻¹. Its Jacobian in the first n − 1 coordinates is diag(w) − wwᵀ/W
-without the last row and column, w = y(1 − y), W = Σw, so
+Sigmoid top-k maps ℝⁿ onto the interior of the k-capped simplex; x and x + c have the same image. With the
+last score fixed at 0 it is one-to-one from ℝⁿ⁻¹. Its Jacobian in the first n − 1 coordinates is
+diag(w) − wwᵀ/W without the last row and column, w = y(1 − y), W = Σw, so
 
     log|det| = Σᵢ log wᵢ − log W     over all n entries.
 """
@@ -23,7 +23,7 @@ __all__ = ["PinnedSigmoidTopKTransform", "SigmoidTopKTransform"]
 
 
 class SigmoidTopKTransform(Transform):
-    """Scores (…, n) to inclusion probabilities with sum k; not one to one, as scores may be shifted.
+    """Map scores (…, n) to inclusion probabilities with sum k; not one-to-one: x and x + c map to the same.
 
     Args:
         k: the sum.
@@ -61,7 +61,7 @@ class SigmoidTopKTransform(Transform):
 
 
 class PinnedSigmoidTopKTransform(SigmoidTopKTransform):
-    """Scores (…, n − 1), and 0 for the last entry, to inclusion probabilities (…, n) with sum k: one to one.
+    """Map scores (…, n − 1), with 0 as the last score, one-to-one to inclusion probabilities (…, n), sum k.
 
     Args:
         k: the sum.
@@ -91,11 +91,11 @@ class PinnedSigmoidTopKTransform(SigmoidTopKTransform):
         return log_w.sum(-1) - log_w.logsumexp(-1)
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
-        """One entry more."""
+        """The shape with one more entry in the last dimension."""
         return torch.Size([*shape[:-1], shape[-1] + 1])
 
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
-        """One entry less."""
+        """The shape with one entry less in the last dimension."""
         return torch.Size([*shape[:-1], shape[-1] - 1])
 
 

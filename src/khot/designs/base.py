@@ -1,6 +1,6 @@
-"""What all designs of a fixed size share: checks, dtypes, and rows that leave nothing to chance.
+"""The base of all designs of a fixed size: checks, dtypes, and rows in which nothing is random.
 
-A design adds ``_draw`` and what it has in closed form: ``_log_prob``, ``_entropy``, ``_joint_inclusion``, ….
+A design adds ``_draw`` and its closed forms: ``_log_prob``, ``_entropy``, ``_joint_inclusion``, ….
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ class KHotDistribution(Distribution):
     r"""A distribution of k-hot vectors: zeros and ones of length n, k of them ones.
 
     Every design has inclusion probabilities :math:`\pi_i = P(x_i = 1)`, which lie on the k-capped simplex.
-    Designs with the same π differ in how likely *sets* are; ``joint_inclusion`` and ``entropy`` show it.
-    What a design has no closed form for raises ``NotImplementedError`` and says what to use instead.
+    Designs with the same π differ in the probabilities of *sets*: compare ``joint_inclusion`` and
+    ``entropy``. A quantity without a closed form raises ``NotImplementedError``, and the message says what to
+    use instead.
 
     Args:
         k: how many ones.
         probs: inclusion probabilities π of shape (…, n), with sum k up to the rounding of their dtype (they
-            are normalised within it). π = 0 is never drawn, π = 1 always.
-        scores: instead of ``probs``: π is then ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf
-            always, or where more than k are at +inf, these share k; if k units or fewer are above −inf, all
-            of them are drawn, and the row has so many ones.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+            are normalised to sum exactly to k). A unit with π = 0 is never drawn, one with π = 1 always.
+        scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``. −inf is never drawn, +inf always;
+            if more than k are at +inf, they share k. If k units or fewer are above −inf, all of them are
+            drawn, and the row may have fewer than k ones.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Attributes:
         exact_inclusion: whether P(xᵢ = 1) is exactly π.
-        parameters: what it can be made from: ``probs``, ``scores``, ``logits``.
-        takes_fractions: whether k may be any number, and not only a whole one.
+        parameters: the accepted parameters, among ``probs``, ``scores`` and ``logits``.
+        takes_fractions: whether k may be any number, not only an integer.
 
     Example:
         >>> from khot.designs import Systematic
@@ -132,7 +133,7 @@ class KHotDistribution(Distribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Constraint:  # pyright: ignore[reportIncompatibleMethodOverride, reportIncompatibleVariableOverride]
-        """The k-hot vectors; for a k that is not whole those with ⌊k⌋ or ⌈k⌉ ones."""
+        """The k-hot vectors; if k is not an integer, the vectors with ⌊k⌋ or ⌈k⌉ ones."""
         if self._short is not None:
             return rounded_k_hot(self._short.sizes(self.k))
         return k_hot(self.k) if isinstance(self.k, int) else rounded_k_hot(self.k)
@@ -144,7 +145,7 @@ class KHotDistribution(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """Inclusion probabilities: π, or what they really are where π is approximate."""
+        """The inclusion probabilities: π, or the true ones if the design meets π only approximately."""
         return self._settled(self._true_inclusion.to(self._dtype))
 
     @property
@@ -172,7 +173,7 @@ class KHotDistribution(Distribution):
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """``joint_inclusion`` − ππᵀ; its rows sum to 0 where k is whole."""
+        """``joint_inclusion`` − ππᵀ; its rows sum to 0 if k is an integer."""
         pi = self.mean
         return self.joint_inclusion - pi.unsqueeze(-1) * pi.unsqueeze(-2)
 
@@ -215,8 +216,8 @@ class KHotDistribution(Distribution):
         """Draw k-hot vectors.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
 
         Returns:
             Zeros and ones of shape ``sample_shape`` + batch shape + (n,), in the dtype of the parameters.
@@ -228,15 +229,15 @@ class KHotDistribution(Distribution):
     def sample_indices(
         self, sample_shape: tuple[int, ...] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw the places of the ones: as ``sample``, without the zeros.
+        """Draw the indices of the ones, instead of the whole vectors of ``sample``.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
 
         Returns:
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
-            dimension. If a draw has fewer ones (⌊k⌋, or where fewer can be drawn), its last indices are n.
+            dimension. If a draw has fewer than ⌈k⌉ ones, its last indices are n.
         """
         check_generator(f"{type(self).__name__}.sample_indices", generator)
         with torch.no_grad():
@@ -270,7 +271,7 @@ class KHotDistribution(Distribution):
             expand: repeat them over the batch.
 
         Returns:
-            Shape (C(n, k), …, n); an error beyond a million vectors.
+            Shape (C(n, k), …, n). More than a million vectors are an error.
         """
         rows = all_k_hot(type(self).__name__, self.n, self.k, fewer=self._short is not None)
         rows = rows.to(self._parameter).view(-1, *(1 for _ in self.batch_shape), self.n)
@@ -282,7 +283,7 @@ class KHotDistribution(Distribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
         new.k, new._dtype, new._given = self.k, self._dtype, self._given

@@ -1,11 +1,11 @@
-r"""The cube method: draws whose Horvitz–Thompson totals of given variables are (nearly) the true ones.
+r"""The cube method: draws whose Horvitz–Thompson totals of given variables are (nearly) the true totals.
 
-A draw is a corner of the cube [0, 1]ⁿ, π is a point in it, and balance asks to stay in the subspace
-:math:`\sum_i (X_i / \pi_i)\, s_i = \sum_i X_i`. Flight (Chauvet & Tillé 2006): a window of p + 1 units always
-has a direction within the subspace; go along it, to one side or the other with probabilities that keep the
-mean, until a unit is 0 or 1, and let the next unit in. Landing: when few units are left, the constraints that
-leave no direction are dropped, the last variable before the others. The sum is the constraint that is kept
-longest, and two units always have a direction within it: so exactly k units are drawn.
+A draw is a corner of the cube [0, 1]ⁿ and π is a point in it. A balanced draw stays in the subspace
+:math:`\sum_i (X_i / \pi_i)\, s_i = \sum_i X_i`. *Flight* (Chauvet & Tillé 2006): a window of p + 1 units
+always has a direction within the subspace. Move along it, to one side or the other with probabilities that
+keep the mean, until a unit reaches 0 or 1; then the next unit enters the window. *Landing*: when too few
+units are left for a direction, constraints are dropped, the last variable first. The sum is kept longest, and
+two units always have a direction that keeps it, so exactly k units are drawn.
 
 Cost of a draw: at most n steps of O(p³), in compiled code or vectorised over draws.
 """
@@ -31,21 +31,21 @@ _AS_LARGE = 1 - 1e-6
 
 
 class Cube(KHotDistribution):
-    r"""Balanced sampling: exact π, exactly k units, and totals of ``balance`` as near as the corners allow.
+    r"""Balanced sampling: exact π, exactly k units, and nearly exact totals of the ``balance`` variables.
 
     .. math:: \sum_{i \in s} \frac{X_i}{\pi_i} \approx \sum_i X_i, \qquad P(i \in s) = \pi_i
 
     The deviation from balance comes from the last p units only, so relative to the total it falls as k grows.
-    Units go through in a random order. The law of the sets has no closed form. R: ``samplecube`` with π among
-    the variables.
+    Units are processed in random order. The probabilities of sets have no closed form. R: ``samplecube`` with
+    π among the variables. Cost of a draw: at most n steps of O(p³).
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        balance: auxiliary variables X, shape (…, n, p), the most important one first; a constant gives
-            estimates of n. Balance on π itself, the fixed size, is always there.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        balance: auxiliary variables X, shape (…, n, p), the most important one first; a constant column
+            balances the estimate of n. Balance on π itself, the fixed size, is always included.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> income = torch.linspace(1.0, 3.0, 100, dtype=torch.float64)
@@ -95,7 +95,7 @@ class Cube(KHotDistribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = super().expand(batch_shape, _instance)
         new._balance = self._balance

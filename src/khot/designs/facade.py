@@ -1,4 +1,4 @@
-"""One call to draw k of n: by scores, inclusion probabilities or logits, with any design."""
+"""One call to draw k of n, from scores, inclusion probabilities or logits, with any design."""
 
 from __future__ import annotations
 
@@ -37,28 +37,30 @@ def sample(
 
     .. math:: x \in \{0, 1\}^n, \quad \textstyle\sum_i x_i = k, \quad P(x_i = 1) = \pi_i
 
-    Give one of ``scores``, ``probs`` and ``logits``. No gradient: see
-    ``khot.designs.KHotCategoricalStraightThrough`` and ``khot.estimators``.
+    Give one of ``scores``, ``probs`` and ``logits``. Samples have no gradient; for gradients see
+    ``khot.designs.KHotCategoricalStraightThrough`` and ``khot.estimators``. Cost: that of the design; O(n)
+    and a shuffle for the default.
 
     Args:
-        scores: any floating shape; π is ``sigmoid_topk(scores, k)`` in every design. −inf is never drawn,
-            +inf always; where ``k`` or fewer entries may be drawn, all of them are.
-        k: how many are drawn, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
-        probs: inclusion probabilities π, which lie in [0, 1] and sum to ``k``.
-        logits: natural parameters, for ``conditional_poisson`` (whose π they are not scores of) and
-            ``plackett_luce`` (Gumbel top-k), which takes nothing else.
-        design: a name in ``khot.designs.names()`` or a class. The default is near the largest entropy and
-            needs no solve; ``conditional_poisson`` has the largest. With π that is only approximate
-            ``pareto`` and ``adjusted_pareto``.
+        scores: a floating-point tensor of any shape; π is ``sigmoid_topk(scores, k)`` in every design. −inf
+            is never drawn, +inf always. If ``k`` or fewer entries can be drawn, all of them are.
+        k: how many to draw, 0 ≤ k ≤ n; any number for ``systematic`` and ``tree_pivotal``.
+        probs: inclusion probabilities π in [0, 1] with sum ``k``.
+        logits: natural parameters: for ``conditional_poisson``, where they differ from scores, and for
+            ``plackett_luce`` (Gumbel top-k), which accepts nothing else.
+        design: a name in ``khot.designs.names()``, or a class. The default is near maximum entropy and needs
+            no solve; ``conditional_poisson`` has maximum entropy. ``pareto`` and ``adjusted_pareto`` meet π
+            only approximately.
         sample_shape: how many draws, as a shape.
-        generator: where the randomness comes from; by default torch's own.
+        generator: source of randomness; by default torch's global generator.
         dim: the dimension of the n entries.
-        mask: boolean, broadcastable to what is given; False is never drawn (and must have probability 0).
-        largest: whether large scores are likely to be drawn, or small ones.
-        at_most: whether a ``k`` above n means n, and is not an error.
+        mask: boolean, broadcastable to the given tensor; entries with False are never drawn (with ``probs``
+            they must have probability 0).
+        largest: False makes small scores likely to be drawn instead of large ones.
+        at_most: accept a ``k`` above n, and draw all entries.
 
     Returns:
-        Zeros and ones of shape ``sample_shape`` + that of what is given, in its dtype.
+        Zeros and ones of shape ``sample_shape`` + shape of the given tensor, in its dtype.
 
     Example:
         >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0])

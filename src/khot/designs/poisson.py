@@ -1,4 +1,4 @@
-"""Poisson sampling: each unit for itself, so that the size is random. The baseline of all designs."""
+"""Poisson sampling: independent units, so the size is random. The baseline for all designs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ class Poisson(Distribution):
 
     .. math:: p(x) = \prod_i \pi_i^{x_i} (1 - \pi_i)^{1 - x_i}
 
-    Not k-hot, and not a :class:`KHotDistribution`: its support is every vector of zeros and ones.
+    It is not k-hot and not a :class:`KHotDistribution`: its support is every vector of zeros and ones. Cost
+    of a draw: O(n).
 
     Args:
         probs: inclusion probabilities in [0, 1], shape (…, n).
-        logits: instead of ``probs``, their log-odds.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        logits: instead of ``probs``: their log-odds.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Poisson(probs=torch.tensor([0.5, 0.5]))
@@ -57,7 +58,7 @@ class Poisson(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """π."""
+        """The inclusion probabilities π."""
         return self._each.probs
 
     @property
@@ -67,7 +68,7 @@ class Poisson(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """π."""
+        """The inclusion probabilities π."""
         return self.probs
 
     @property
@@ -95,7 +96,7 @@ class Poisson(Distribution):
         return self._each.entropy().sum(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The sum of the logarithms over units.
+        """The logarithm of the probability of a vector, a sum over units.
 
         Args:
             value: zeros and ones, shape broadcastable to (…, n).
@@ -110,8 +111,8 @@ class Poisson(Distribution):
         """Draw vectors of zeros and ones.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
         """
         with torch.no_grad():
             shape = self._extended_shape(torch.Size(sample_shape))
@@ -137,7 +138,7 @@ class Poisson(Distribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = cast("Any", self)._get_checked_instance(Poisson, _instance)
         new._each = cast("Any", self._each).expand(torch.Size((*batch_shape, *self.event_shape)))

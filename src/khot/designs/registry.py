@@ -1,8 +1,8 @@
-"""The registry of designs: what ``design=`` takes, wherever one is to be chosen.
+"""The registry of designs: the names that ``design=`` accepts everywhere.
 
-A new design is one new file with a class under ``@register``, and one import in ``khot.designs``; its name is
-that of the class, in words: ``random_systematic`` for ``RandomSystematic``. ``khot.sample``, the estimators,
-the contract tests and the benchmarks read it.
+A new design is one new file with a class under ``@register``, and one import in ``khot.designs``. Its name is
+the class name in words: ``random_systematic`` for ``RandomSystematic``. ``khot.sample``, the estimators, the
+contract tests and the benchmarks read the registry.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ _DESIGNS: dict[str, type[KHotDistribution]] = {}
 
 
 def register(design: Design) -> Design:
-    """Add a design that is made from k and its parameter alone; its name must be new.
+    """Register a design, so that it can be used by name; use it as a class decorator.
+
+    The class must be constructible from k and one parameter (``probs``, ``scores`` or ``logits``), and its
+    name must be new.
 
     Args:
-        design: the class, of which this is a decorator.
+        design: the class.
 
     Returns:
         The class.
@@ -42,11 +45,11 @@ def register(design: Design) -> Design:
 
 
 def get(design: str | type[KHotDistribution], caller: str = "designs.get") -> type[KHotDistribution]:
-    """The class of a design, by name or itself.
+    """The class of a design, given its name or the class itself.
 
     Args:
         design: one of :func:`names`, or a class.
-        caller: whom an error is of.
+        caller: the function named in error messages.
 
     Returns:
         The class.
@@ -69,7 +72,7 @@ def name_of(design: str | type[KHotDistribution], caller: str = "designs.name_of
 
     Args:
         design: a name or a class.
-        caller: whom an error is of.
+        caller: the function named in error messages.
 
     Returns:
         The name.
@@ -89,7 +92,10 @@ def name_of(design: str | type[KHotDistribution], caller: str = "designs.name_of
 
 
 def names() -> list[str]:
-    """The designs by name, in order of registration.
+    """The names of all registered designs.
+
+    Returns:
+        The names, in order of registration.
 
     Example:
         >>> "conditional_poisson" in names()

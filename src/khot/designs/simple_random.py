@@ -1,7 +1,7 @@
-"""Simple random sampling without replacement: every set of k units is as likely as any other.
+"""Simple random sampling without replacement: all sets of k units are equally likely.
 
-Indices are drawn one by one in memory O(k) (Floyd) where k is small, and from a random order of the units
-where it is not.
+For small k, indices are drawn one by one in O(k) memory (Floyd's algorithm); for larger k, they come from a
+random order of the units.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ class SimpleRandom(KHotDistribution):
     .. math:: p(x) = \binom{n}{k}^{-1}, \qquad \pi_i = \frac{k}{n}, \qquad
         \pi_{ij} = \frac{k (k - 1)}{n (n - 1)}
 
-    The yardstick of survey sampling: see :func:`khot.designs.survey.design_effect`. R: ``srswor``.
+    The reference design of survey sampling: see :func:`khot.designs.survey.design_effect`. R: ``srswor``.
+    Cost of a draw: O(k) for small k, otherwise a shuffle.
 
     Args:
         k: how many units are drawn.
-        n: of how many.
-        batch_shape: how many independent draws are one event each.
-        dtype: of samples and probabilities; by default torch's own.
-        device: where they are.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        n: the number of units.
+        batch_shape: the shape of a batch of independent draws.
+        dtype: the dtype of samples and probabilities; by default torch's default.
+        device: the device of samples and probabilities.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = SimpleRandom(2, 4)

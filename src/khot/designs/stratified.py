@@ -1,4 +1,4 @@
-"""Stratified sampling: units in groups, a fixed number from each, independently."""
+"""Stratified sampling: a fixed number of units from each group, drawn independently."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ __all__ = ["Stratified"]
 
 
 class Stratified(KHotDistribution):
-    r"""A design for each stratum, independent of each other.
+    r"""Stratified sampling: one design per stratum, drawn independently.
 
     .. math:: p(x) = \prod_h p_h(x_h), \qquad \pi_{ij} = \pi_i \pi_j \text{ across strata}
 
-    The size of each stratum's part is fixed, so the total is. R: ``strata``.
+    The number of units from each stratum is fixed, so the total is too. R: ``strata``. Cost: the sum over the
+    designs of the strata.
 
     Args:
         strata: the stratum of each unit, integers 0 … H − 1 of shape (n,), each with at least one unit.
-        designs: one for each stratum, over its units in their order, with one batch shape; or a class that
-            or a name that is made for each stratum from ``k`` and its part of ``probs`` or ``scores``.
-        k: with a class, how many units of each stratum, H integers.
-        probs: with a class, inclusion probabilities (…, n), which sum to ``k[h]`` over stratum h.
-        scores: with a class, instead of ``probs``, scores (…, n).
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        designs: one design per stratum, over its units in their order, all with the same batch shape; or a
+            class or a name, from which a design is made for each stratum, with ``k`` and ``probs`` or
+            ``scores``.
+        k: with a class or a name: how many units of each stratum, H integers.
+        probs: with a class or a name: inclusion probabilities (…, n), which sum to ``k[h]`` over stratum h.
+        scores: with a class or a name, instead of ``probs``: scores (…, n).
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> from khot.designs import SimpleRandom, Systematic
@@ -109,7 +111,7 @@ class Stratified(KHotDistribution):
         """The same design for a larger batch.
 
         Args:
-            batch_shape: the new one, to which the old one broadcasts.
+            batch_shape: the new batch shape, to which the old one must broadcast.
         """
         new = super().expand(batch_shape, _instance)
         new._members = self._members

@@ -1,27 +1,30 @@
 """Gradients through a sampled subset of k of n.
 
-A sample has no derivative; its expectation has. Each estimator gives samples that can be used inside any
-model, ``estimator(scores, k, generator=…) -> x``, and a gradient that approximates that of the expectation.
+A sample has no derivative, but the expected loss has one. Each estimator, ``estimator(scores, k,
+generator=…) -> x``, returns samples that you can use inside any model, with a gradient that approximates the
+gradient of the expected loss.
 
 ========================  ===================  =========  ===================================================
-name                      law of the sample    parameter  gradient
+name                      distribution         parameter  gradient
 ========================  ===================  =========  ===================================================
 sampled_straight_through  any design           scores*    of the inclusion probabilities: exact for affine f
-reinmax                   closed designs       logits*    second order: exact for quadratic losses
+reinmax                   with a log_prob      logits*    second order: exact for quadratic losses
 simple                    conditional Poisson  logits     straight-through with the exact covariance
-score_function            any with a log_prob  logits*    unbiased, from losses, with a leave-one-out baseline
+score_function            with a log_prob      logits*    unbiased, from losses, with a leave-one-out baseline
 imle, adaptive_imle       Plackett–Luce        logits     a difference of two selections under the same noise
-relaxed_subset            Plackett–Luce        logits     k softmaxes in turn; the sample itself is relaxed
-gumbel_straight_through   Plackett–Luce        logits     that of the relaxed sample, at the same noise
+relaxed_subset            Plackett–Luce        logits     k successive softmaxes; the sample itself is relaxed
+gumbel_straight_through   Plackett–Luce        logits     of the relaxed sample at the same noise
 ========================  ===================  =========  ===================================================
 
-The parameter is what the law takes the scores for: *scores*, with π = ``sigmoid_topk(scores, k)``, or the
-*logits* of conditional Poisson and of Plackett–Luce, whose π is another function of them. With a star it is
-that of the default design, and another design may have the other: ``Estimator.parameter`` says.
+The column 'parameter' tells how the distribution reads ``scores``: as *scores*, with
+π = ``sigmoid_topk(scores, k)``, or as the *logits* of conditional Poisson or Plackett–Luce, whose π is
+another function of them. A star marks the default design; other designs may differ, see
+``Estimator.parameter``.
 
-``get(name, **options)`` chooses by name, as ``khot.nn.SampledTopK`` does; ``estimate_gradient`` calls any of
-them with a loss, and ``diagnose`` measures their bias and variance on a loss of your own.
-``straight_through(soft, hard)`` is the primitive: the value of one tensor, the gradient of another.
+``get(name, **options)`` returns an estimator by name, as ``khot.nn.SampledTopK`` uses it.
+``estimate_gradient`` calls any estimator with a loss, and ``diagnose`` measures their bias and variance on
+your loss. ``straight_through(soft, hard)`` is the building block: the value of ``hard`` with the gradient of
+``soft``.
 """
 
 from khot.estimators.diagnosis import Diagnosed, Diagnosis, diagnose

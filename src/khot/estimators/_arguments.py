@@ -1,4 +1,4 @@
-"""What all estimators take: scores, how many, where they are, and a design."""
+"""The arguments that all estimators share: scores, k, the dimension, and a design."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Design = str | type[KHotDistribution]
 def rows_of(
     name: str, scores: Tensor, k: float, dim: int, mask: Tensor | None, largest: bool
 ) -> tuple[Tensor, int, int]:
-    """The scores to draw by, with their dimension last and in the dtype of computation; k; where it was."""
+    """The checked scores with the drawn dimension last, in the dtype of computation; k; the dimension."""
     last = position(name, scores, dim)
     if isinstance(k, Tensor):
         raise TypeError(f"{name}: k must be a number, got a tensor")
@@ -28,13 +28,13 @@ def rows_of(
 
 
 def has_log_prob(design: Design) -> bool:
-    """Whether sets have a log-probability, without an order in which they came."""
+    """Whether sets have a log-probability without conditioning on an order."""
     kind, base = get(design), KHotDistribution
     return kind._log_prob is not base._log_prob or kind.log_prob is not base.log_prob  # pyright: ignore[reportPrivateUsage]
 
 
 def parameter_of(design: Design) -> str:
-    """What an estimator takes scores for: logits, if the design has them."""
+    """How an estimator reads the scores: as logits, if the design accepts them."""
     return "logits" if "logits" in get(design).parameters else "scores"
 
 
@@ -44,6 +44,6 @@ def distribution_of(rows: Tensor, k: int, design: Design) -> KHotDistribution:
 
 
 def inclusion_of(made: KHotDistribution) -> Tensor:
-    """Its inclusion probabilities, with a gradient in the scores; the true ones where π is approximate."""
+    """The inclusion probabilities, with a gradient in the scores; the true ones if π is approximate."""
     of_scores = made.exact_inclusion and "logits" not in made.parameters
     return made.probs if of_scores else made.mean  # in the dtype of the scores where that will do

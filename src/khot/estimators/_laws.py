@@ -1,8 +1,8 @@
-"""The laws that estimators sample from, with what a score function needs of them.
+"""The distributions that estimators sample from, with what a score function needs of them.
 
-A design in random order has no log-probability, but given the order it has; the order does not depend on the
-scores, so the score given the order is as unbiased. Likewise a Plackett–Luce set given the order in which its
-members came, which is cheaper than its quadrature.
+A design in random order has no log-probability, but it has one given the order. The order does not depend on
+the scores, so the score given the order is unbiased too. The same holds for a Plackett–Luce set given the
+order in which its members were drawn, which is cheaper than quadrature.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _MOST_SUBSETS = 20_000
 
 
 def check_law(name: str, design: Design) -> None:
-    """Raise unless it is a design with a log-probability, or one given the order."""
+    """Raise unless the design has a log-probability, at least given the order."""
     get(design, name)
     if not is_scored(design):
         _refuse(name, design, list(filter(is_scored, names())))
 
 
 def check_log_prob(name: str, design: Design) -> None:
-    """Raise unless it is a design with a log-probability."""
+    """Raise unless the design has a log-probability."""
     get(design, name)
     if not has_log_prob(design):
         _refuse(name, design, list(filter(has_log_prob, names())))
 
 
 def is_scored(design: Design) -> bool:
-    """Whether sets have a log-probability, if need be given the order."""
+    """Whether sets have a log-probability, at least given the order."""
     return issubclass(get(design), RandomOrder) or has_log_prob(design)
 
 
@@ -89,7 +89,7 @@ def _in_turn(rows: Tensor, k: int, samples: int, generator: torch.Generator | No
 def enumerated(law: Design, scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """All sets (sets, n) and their probabilities, with a gradient in the scores (n,); None if too many.
 
-    None also for designs in random order, which are means over n! orders.
+    Designs in random order give None too: they are means over n! orders.
     """
     if issubclass(get(law), RandomOrder) or math.comb(scores.shape[-1], k) > _MOST_SUBSETS:
         return None

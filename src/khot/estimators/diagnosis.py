@@ -1,4 +1,4 @@
-"""Bias and variance of estimators on a loss, against the exact gradient of what each of them samples from."""
+"""Bias and variance of estimators on a loss, against the exact gradient of each one's own distribution."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _REFERENCE_CHUNK = 1000
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """One estimator; lengths are in units of the exact gradient's.
+    """The result for one estimator; all lengths are relative to the length of the exact gradient.
 
     Args:
         estimator: its name and options.
-        law: what it samples from, and whose gradient it is compared with.
-        bias: the length of the mean error, with what chance adds to it taken off.
-        noise: the standard error of the bias: a smaller bias may be none.
-        variance: the mean squared distance of an estimate from the mean of all.
-        cosine: of the mean estimate to the exact gradient.
-        cosine_each: the mean of the cosines of single estimates.
-        reference: ``enumeration``, or ``long run`` of the score function.
-        reference_noise: the standard error of that.
+        law: the distribution it samples from, whose exact gradient it is compared with.
+        bias: the length of the mean error, corrected for the part that is due to chance.
+        noise: the standard error of the bias: a bias below it is not significant.
+        variance: the mean squared distance of an estimate from the mean of all estimates.
+        cosine: the cosine between the mean estimate and the exact gradient.
+        cosine_each: the mean of the cosines between single estimates and the exact gradient.
+        reference: how the exact gradient was found: ``enumeration``, or ``long run`` of the score function.
+        reference_noise: the standard error of the reference.
 
     Example:
         >>> found = diagnose(lambda x: x[..., 0], torch.zeros(4), 2, estimators=["simple"], repeats=10)
@@ -56,12 +56,12 @@ class Diagnosed:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What :func:`diagnose` found: print it, or take ``table()`` or ``plot()``.
+    """The result of :func:`diagnose`: print it, or use ``table()`` or ``plot()``.
 
     Args:
-        rows: one for each estimator.
-        samples: how many draws an estimate is the mean of.
-        repeats: how many estimates there were.
+        rows: one :class:`Diagnosed` for each estimator.
+        samples: the number of draws averaged in one estimate.
+        repeats: the number of estimates.
 
     Example:
         >>> f = lambda x: x[..., 0] * x[..., 1]
@@ -102,7 +102,7 @@ class Diagnosis:
         """Draw bias and standard deviation of each estimator on a logarithmic axis.
 
         Args:
-            axes: of matplotlib; by default new ones.
+            axes: matplotlib axes; by default new ones.
 
         Returns:
             The axes.
@@ -150,20 +150,22 @@ def diagnose(
         \text{variance} = \frac{\mathbb{E}\,\lVert \hat g - \mathbb{E}\,\hat g \rVert^2}{\lVert g \rVert^2},
         \quad g = \nabla_\theta\, \mathbb{E} f(x)
 
-    g is exact, by enumeration, where the law has a closed form and at most 20000 sets; elsewhere it is a long
-    run of the unbiased score function, whose own error is reported. Each estimator is compared with the
-    gradient of its *own* law: designs and Plackett–Luce differ at the same scores.
+    g is exact, by enumeration, if the distribution has a closed form and at most 20000 sets. Otherwise it is
+    a long run of the unbiased score function, whose own error is reported. Each estimator is compared with
+    the gradient of its *own* distribution: at the same scores, designs and Plackett–Luce differ.
+
+    Cost: ``samples`` × ``repeats`` evaluations of the loss for each estimator, and the reference.
 
     Args:
         f: the loss, (…, n) → (…), in the dtype of ``scores``.
-        scores: a vector of n.
-        k: how many are drawn.
-        estimators: names, or estimators of :func:`get`, or a mapping from labels to them; by default all.
-        samples: how many draws one estimate is the mean of; the same for all, so that all call ``f`` equally
-            often.
-        repeats: how many estimates to make.
-        reference_samples: how many draws a long run has.
-        generator: where the randomness comes from; by default torch's own.
+        scores: a vector of length n.
+        k: how many to draw.
+        estimators: names, or estimators from :func:`get`, or a mapping from labels to them; by default all.
+        samples: the number of draws averaged in one estimate. It is the same for all estimators, so that all
+            call ``f`` equally often.
+        repeats: the number of estimates to make.
+        reference_samples: the number of draws in a long run.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         A :class:`Diagnosis`.

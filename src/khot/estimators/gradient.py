@@ -26,13 +26,15 @@ def estimate_gradient(
 
     .. math:: \nabla_\theta\, \mathbb{E}_{x \sim p_\theta} f(x)
 
+    Cost: ``samples`` draws and evaluations of the loss, and one backward pass.
+
     Args:
         f: the loss of k-hot vectors: (samples, …, n) → (samples, …).
         scores: shape (…, n).
-        k: how many are drawn.
-        estimator: a name, or an estimator of :func:`get`.
-        samples: how many draws are averaged; at least 2 for ``score_function``, whose baseline they are.
-        generator: where the randomness comes from; by default torch's own.
+        k: how many to draw.
+        estimator: a name, or an estimator from :func:`get`.
+        samples: how many draws to average; at least 2 for ``score_function``, which uses them as a baseline.
+        generator: source of randomness; by default torch's global generator.
 
     Returns:
         The gradient, in the shape of ``scores``.

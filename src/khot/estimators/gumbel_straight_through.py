@@ -1,4 +1,4 @@
-"""The familiar baseline: a Gumbel top-k sample with the gradient of its relaxation."""
+"""The usual baseline: a Gumbel top-k sample with the gradient of its relaxation."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ def gumbel_straight_through(
     .. math:: x = \operatorname{topk}(\theta + G), \qquad
         \partial x := \partial\, \sigma_k\big((\theta + G)/\tau\big)
 
-    with Gumbel noise G: the sample is Plackett–Luce, whose inclusion probabilities are not those of any
-    design with the same scores.
+    with Gumbel noise G. The sample is Plackett–Luce: its inclusion probabilities are not
+    ``sigmoid_topk(scores, k)``, unlike those of the designs. Cost: O(n), a top-k and a sigmoid top-k.
 
     Args:
-        scores: logits (log weights) θ, any floating shape; −inf is never drawn, +inf always.
-        k: how many are drawn.
-        temperature: > 0, of the relaxation; the law of the sample does not depend on it.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: logits (log weights) θ, a floating-point tensor of any shape; −inf is never drawn, +inf
+            always.
+        k: how many to draw.
+        temperature: > 0, of the relaxation; the distribution of the sample does not depend on it.
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.

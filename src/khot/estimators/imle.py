@@ -1,12 +1,12 @@
 r"""Implicit maximum likelihood: the difference of two selections under the same noise.
 
-With z(θ) = topk(θ + G) and g = ∇f(z), a step against g changes what is selected, and
+With z(θ) = topk(θ + G) and g = ∇f(z), a step against g changes the selection, and
 
     (z(θ) − z(θ − λg))/λ
 
-is a finite difference of the marginals along g. Small λ: nearly unbiased for straight-through's target, but
-seldom not 0, and then large. The adaptive variant steers λ so that the gradient has a wanted number of
-entries that are not 0.
+is a finite difference of the marginals along g. With a small λ it is nearly unbiased for the target of
+straight-through, but it is rarely nonzero, and then large. The adaptive variant adjusts λ so that the
+gradient has a chosen number of nonzero entries.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ __all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
 
 
 class AdaptiveStep(nn.Module):
-    r"""The step of :func:`adaptive_imle`, which every backward pass corrects.
+    r"""The step size of :func:`adaptive_imle`; every backward pass adjusts it.
 
     .. math:: \lambda = \alpha\, \frac{\lVert\theta + G\rVert}{\lVert g\rVert}, \qquad
-        \alpha \leftarrow \alpha + \eta\, \operatorname{sign}(c - \text{entries that are not 0})
+        \alpha \leftarrow \alpha + \eta\, \operatorname{sign}(c - \text{nonzero entries})
 
-    with norms row by row and scores about their mean, since a constant changes nothing. A module, so that a
-    layer that holds it, as ``khot.nn.SampledTopK``, saves α with its state; it is a number of full precision
-    whatever dtype the layer is cast to.
+    The norms are per row, of scores minus their mean, since a constant changes nothing. It is a module, so
+    that a layer that holds it, such as ``khot.nn.SampledTopK``, saves α with its state. α keeps full
+    precision whatever dtype the layer is cast to.
 
     Args:
-        alpha: α, the step in units of the scores; where to start.
-        wanted: c, how many entries of a row's gradient should differ from 0, on average.
-        rate: η, by how much α moves in a backward pass.
+        alpha: α, the initial step in units of the scores.
+        wanted: c, how many entries of a row's gradient should be nonzero, on average.
+        rate: η, the change of α in one backward pass.
 
     Example:
         >>> step = AdaptiveStep()
@@ -57,16 +57,16 @@ class AdaptiveStep(nn.Module):
         self.alpha, self.wanted, self.rate = alpha, wanted, rate
 
     def correct(self, changed: float) -> None:
-        """Move α after a gradient with so many entries that are not 0, on average over rows."""
+        """Adjust α after a gradient with ``changed`` nonzero entries, on average over rows."""
         towards = self.rate if changed < self.wanted else -self.rate
         self.alpha = max(self.alpha + towards, self.rate)
 
     def get_extra_state(self) -> Tensor:
-        """α, as a tensor, which every format of checkpoints can hold."""
+        """α as a tensor, which every checkpoint format can hold."""
         return torch.tensor(self.alpha, dtype=torch.float64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take α from a saved state."""
+        """Load α from a saved state."""
         self.alpha = float(state)
 
     def extra_repr(self) -> str:
@@ -92,20 +92,21 @@ def imle(
         \partial f \approx \frac{z(\theta) - z(\theta - \lambda \nabla f(x))}\lambda, \quad
         z(\theta) = \operatorname{topk}(\theta + G)
 
-    with the same Gumbel noise G in both, so the sample is Plackett–Luce.
+    with the same Gumbel noise G in both terms. The sample is Plackett–Luce. Cost: O(n), one top-k forward and
+    one backward (two if ``symmetric``).
 
     Args:
-        scores: logits θ, any floating shape; −inf is never drawn, +inf always.
-        k: how many are drawn.
-        step: λ > 0. It multiplies the gradient of the loss, so it should grow if the loss is scaled down.
-        symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: logits θ, a floating-point tensor of any shape; −inf is never drawn, +inf always.
+        k: how many to draw.
+        step: λ > 0. It multiplies the gradient of the loss: if you scale the loss down, scale λ up.
+        symmetric: use the symmetric difference, (z(θ + λ∇f) − z(θ − λ∇f))/(2λ).
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
-        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. Once differentiable.
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. It is differentiable once.
 
     Example:
         >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)
@@ -134,23 +135,25 @@ def adaptive_imle(
     mask: Tensor | None = None,
     largest: bool = True,
 ) -> Tensor:
-    r"""As :func:`imle`, with a step that follows the sizes of scores and gradients.
+    r"""Like :func:`imle`, with a step size that adapts to the scale of scores and gradients.
 
     .. math:: \lambda = \alpha\, \lVert\theta + G\rVert / \lVert\nabla f\rVert
 
+    Cost: that of :func:`imle`.
+
     Args:
-        scores: logits θ, any floating shape; −inf is never drawn, +inf always.
-        k: how many are drawn.
-        step: holds α from one call to the next; by default a new one. ``get("adaptive_imle")`` and
-            ``khot.nn.SampledTopK`` keep one.
-        symmetric: take z(θ + λ∇f) − z(θ − λ∇f), over 2λ.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: logits θ, a floating-point tensor of any shape; −inf is never drawn, +inf always.
+        k: how many to draw.
+        step: keeps α between calls; by default a new one for each call. ``get("adaptive_imle")`` and
+            ``khot.nn.SampledTopK`` keep one for you.
+        symmetric: use the symmetric difference, (z(θ + λ∇f) − z(θ − λ∇f))/(2λ).
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
-        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. Once differentiable.
+        Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``. It is differentiable once.
 
     Example:
         >>> scores = torch.tensor([2.0, 0.0, 1.0, -1.0], requires_grad=True)

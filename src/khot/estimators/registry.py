@@ -1,7 +1,7 @@
-"""The registry of estimators: what ``estimator=`` takes wherever one is to be chosen.
+"""The registry of estimators: the names that ``estimator=`` accepts everywhere.
 
-A new estimator is one new file with a function under ``@register``, and one import in ``khot.estimators``;
-its name is that of the function.
+A new estimator is one new file with a function under ``@register``, and one import in ``khot.estimators``.
+Its name is the name of the function.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def register(
     needs_losses: bool = False,
     fresh: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Callable[[Function], Function]:
-    """Add an estimator, a function ``(scores, k, *, generator, dim, mask, largest, **options)``.
+    """Register an estimator, a function ``(scores, k, *, generator, dim, mask, largest, **options)``.
 
     Args:
-        law: the design that its samples are of; by default its option ``design`` says.
-        needs_losses: whether the gradient comes from losses and not through the sample.
-        fresh: options with a state of their own, made anew for each estimator.
+        law: the name of the design it samples from; by default taken from its option ``design``.
+        needs_losses: whether the gradient comes from losses instead of through the sample.
+        fresh: options that hold state; each estimator gets a new object from these factories.
 
     Returns:
-        A decorator of the function, whose name must be new.
+        A decorator for the function, whose name must be new.
 
     Example:
         >>> from khot.estimators import simple
@@ -77,11 +77,11 @@ def register(
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimator with its options; call it as its function.
+    """An estimator with its options; call it like its function.
 
     Args:
         name: one of :func:`names`.
-        options: of the function.
+        options: options of the function.
 
     Example:
         >>> estimator = get("sampled_straight_through", design="random_systematic")
@@ -108,18 +108,18 @@ class Estimator:
 
     @property
     def law(self) -> str:
-        """The design whose samples these are, by name; of a relaxed sample that at temperature 0."""
+        """The name of the design it samples from; for a relaxed sample, the design at temperature 0."""
         entry = _ENTRIES[self.name]
         return entry.law or name_of(self.options.get("design", entry.options["design"]))
 
     @property
     def parameter(self) -> str:
-        """What the law takes the scores for: ``scores``, π = sigmoid_topk(scores, k), or its ``logits``."""
+        """How the design reads the scores: as ``scores``, π = sigmoid_topk(scores, k), or as ``logits``."""
         return parameter_of(self.law)
 
     @property
     def needs_losses(self) -> bool:
-        """Whether the gradient comes from losses and not through the sample."""
+        """Whether the gradient comes from losses instead of through the sample."""
         return _ENTRIES[self.name].needs_losses
 
     def __str__(self) -> str:
@@ -131,7 +131,10 @@ class Estimator:
 
 
 def names() -> list[str]:
-    """The estimators by name, in order of registration.
+    """The names of all registered estimators.
+
+    Returns:
+        The names, in order of registration.
 
     Example:
         >>> "reinmax" in names()
@@ -144,9 +147,9 @@ def get(estimator: str | Function | Estimator, caller: str = "estimators.get", *
     """An estimator with its options; a wrong name or option raises an error at once.
 
     Args:
-        estimator: one of :func:`names`, its function, or an :class:`Estimator`, which has its options.
-        caller: whom an error is of.
-        options: of the function.
+        estimator: one of :func:`names`, its function, or an :class:`Estimator`, which already has options.
+        caller: the function named in error messages.
+        options: options of the function.
 
     Returns:
         A callable ``(scores, k, *, generator, dim, mask, largest)``.

@@ -1,11 +1,11 @@
 r"""ReinMax for k-hot samples: straight-through to second order.
 
-The true gradient is E[∇log p(x) (f(x) − f(π))]. The trapezoid rule for the difference,
-½⟨∇f(x) + ∇f(π), x − π⟩, is exact for quadratic f, and then E[∇f(x)] = ∇f(π), so that
+The true gradient is E[∇log p(x) (f(x) − f(π))]. For quadratic f the trapezoidal rule for the difference,
+½⟨∇f(x) + ∇f(π), x − π⟩, is exact, and E[∇f(x)] = ∇f(π). So
 
     ½ J ∇f(x) + ½ ∇log p(x) ⟨x − π, ∇f(x)⟩,    J = ∂π/∂θ,
 
-has the right mean: for any design with E[x] = π and a log-probability. With k = 1 it is ReinMax.
+has the right mean, for any design with E[x] = π and a log-probability. For k = 1 it is ReinMax.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ def reinmax(
 
     .. math:: \tfrac12 J\, \nabla f(x) + \tfrac12\, \nabla\!\log p(x)\, \langle x - \pi, \nabla f(x)\rangle
 
-    Exact in expectation for functions that are quadratic in x. For conditional Poisson sampling J is the
-    covariance and ∇log p(x) = x − π.
+    with J = ∂π/∂θ. It is exact in expectation for functions that are quadratic in x. For conditional Poisson
+    sampling J is the covariance and ∇log p(x) = x − π. Cost: a draw, a log-probability and the inclusion
+    probabilities of the design.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be, all are.
-        k: how many are drawn.
-        design: one with a log-probability: ``conditional_poisson`` (of which ``scores`` are the logits),
-            ``tree_pivotal``, ``sampford``, ``systematic``, … (π is ``sigmoid_topk(scores, k)``).
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: a floating-point tensor of any shape; −inf is never drawn, +inf always. If ``k`` or fewer
+            entries can be drawn, all are.
+        k: how many to draw.
+        design: a design with a log-probability: ``conditional_poisson`` (``scores`` are then its logits), or
+            ``tree_pivotal``, ``sampford``, ``systematic``, … (with π = ``sigmoid_topk(scores, k)``).
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.

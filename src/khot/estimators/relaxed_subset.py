@@ -1,4 +1,4 @@
-"""The relaxed subset: k softmaxes in turn on Gumbel-perturbed scores."""
+"""The relaxed subset: k successive softmaxes on Gumbel-perturbed scores."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ def relaxed_subset(
     mask: Tensor | None = None,
     largest: bool = True,
 ) -> Tensor:
-    r"""A relaxed sample of ``k`` of n without replacement: not zeros and ones, but differentiable.
+    r"""A relaxed sample of ``k`` of n without replacement: differentiable, but not zeros and ones.
 
     .. math:: x = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = \theta + G
 
-    with Gumbel noise G; as τ → 0 it becomes the Gumbel top-k sample.
+    with Gumbel noise G; as τ → 0 it becomes the Gumbel top-k sample. Cost: O(kn).
 
     Args:
-        scores: logits (log weights) θ, any floating shape; −inf is never drawn, +inf always.
-        k: how many are drawn.
+        scores: logits (log weights) θ, a floating-point tensor of any shape; −inf is never drawn, +inf
+            always.
+        k: how many to draw.
         temperature: > 0, of the relaxation.
         capped: project the sample, which may exceed 1, on the capped simplex.
-        hard: the exact sample forward, this gradient backward.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        hard: the exact sample forward, the gradient of the relaxed sample backward.
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Weights in the shape and dtype of ``scores``, not negative, with sum k along ``dim``.

@@ -1,4 +1,4 @@
-"""Straight-through for a sample: forward a draw, backward the gradient of its mean."""
+"""Straight-through for a sample: a draw forward, the gradient of its mean backward."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ def sampled_straight_through(
 
     .. math:: x + \pi - \mathrm{stop}(\pi), \qquad P(x_i = 1) = \pi_i
 
-    A first-order approximation of the true gradient of an expectation, exact for functions that are affine in
-    x. It needs no log-probability, so any design will do.
+    This is a first-order approximation of the gradient of an expected loss, exact for losses that are affine
+    in x. It needs no log-probability, so it works with any design. Cost: a draw of the design and a
+    :func:`khot.sigmoid_topk`.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be, all are.
-        k: how many are drawn.
-        design: a name in ``khot.designs.names()`` or a class; π is ``sigmoid_topk(scores, k)``, but for
-            ``conditional_poisson`` the scores are its logits, and this is :func:`simple`; so they are for
-            ``plackett_luce``, whose π is a quadrature and slow for long rows. Designs in a fixed order are
-            faster, but further from the truth where units that follow each other matter together.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: a floating-point tensor of any shape; −inf is never drawn, +inf always. If ``k`` or fewer
+            entries can be drawn, all are.
+        k: how many to draw.
+        design: a name in ``khot.designs.names()`` or a class, with π = ``sigmoid_topk(scores, k)``. For
+            ``conditional_poisson`` the scores are its logits, and this is :func:`simple`. For
+            ``plackett_luce`` they are logits too; its π needs a quadrature, which is slow for long rows.
+            Designs in a fixed order are faster, but less accurate if the loss depends on neighbouring units
+            together.
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.

@@ -1,4 +1,4 @@
-"""The score function: unbiased for any loss, also for one without a gradient."""
+"""The score function (REINFORCE): unbiased for any loss, even one without a gradient."""
 
 from __future__ import annotations
 
@@ -27,22 +27,24 @@ def score_function(
     mask: Tensor | None = None,
     largest: bool = True,
 ) -> Tensor:
-    r"""Draw ``k`` of n; the gradient needs losses, so it is in :func:`score_function_loss`.
+    r"""Draw ``k`` of n; the gradient needs the losses: see :func:`score_function_loss`.
 
     .. math:: \nabla_\theta\, \mathbb{E} f(x) = \mathbb{E}\big[(f(x) - b)\, \nabla_\theta \log p(x)\big]
 
-    The sample is what the other estimators give; a backward pass through it is an error, not zero. Use
-    ``estimate_gradient(f, scores, k, "score_function")`` or ``score_function_loss(f, scores, k)``.
+    This returns a sample like the other estimators, but a backward pass through it is an error. For gradients
+    use ``estimate_gradient(f, scores, k, "score_function")`` or ``score_function_loss(f, scores, k)``. Cost:
+    a draw of the design.
 
     Args:
-        scores: any floating shape; −inf is never drawn, +inf always.
-        k: how many are drawn.
-        design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
-            ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: a floating-point tensor of any shape; −inf is never drawn, +inf always.
+        k: how many to draw.
+        design: a design with a log-probability, at least given the order of the units. For
+            ``conditional_poisson`` and for ``plackett_luce``, the distribution of Gumbel top-k, ``scores``
+            are the logits.
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.
@@ -78,19 +80,20 @@ def score_function_loss(
     .. math:: \frac1N \sum_s (f(x_s) - b_s)\, \nabla\log p(x_s), \qquad
         b_s = \frac1{N-1} \sum_{t \ne s} f(x_t)
 
-    The baseline leaves its own sample out, so the gradient is unbiased. What else ``f`` depends on has its
-    ordinary gradient.
+    The baseline of a sample is the mean of the other losses, so the gradient is unbiased. Other parameters
+    that ``f`` depends on get their ordinary gradient. Cost: N draws, log-probabilities and losses.
 
     Args:
         f: the loss of k-hot vectors: (samples, …, n) → (samples, …). It need not be differentiable.
         scores: shape (…, n); −inf is never drawn, +inf always.
-        k: how many are drawn.
-        samples: N ≥ 2.
-        design: one with a log-probability, if need be given the order; of ``conditional_poisson`` and of
-            ``plackett_luce``, the law of a Gumbel top-k sample, ``scores`` are the logits.
-        generator: where the randomness comes from; by default torch's own.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        k: how many to draw.
+        samples: the number of samples N ≥ 2.
+        design: a design with a log-probability, at least given the order of the units. For
+            ``conditional_poisson`` and for ``plackett_luce``, the distribution of Gumbel top-k, ``scores``
+            are the logits.
+        generator: source of randomness; by default torch's global generator.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Shape (…): a loss to call ``backward`` on.

@@ -1,4 +1,4 @@
-"""SIMPLE: forward a conditional Poisson draw, backward its exact covariance."""
+"""SIMPLE: a conditional Poisson draw in the forward pass, its exact covariance in the backward pass."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def simple(
     .. math:: p(x) \propto e^{\langle\theta, x\rangle}, \qquad
         \frac{\partial f(x)}{\partial\theta} \approx \operatorname{Cov}(x)\, \nabla f(x)
 
-    Straight-through with the maximum-entropy design and its own marginals. Sample and marginals are of one
-    law: a Gumbel top-k sample here would have other inclusion probabilities than the gradient.
+    This is straight-through with the maximum-entropy design. Sample and marginals belong to the same
+    distribution; a Gumbel top-k sample would have other inclusion probabilities than the gradient. Cost: that
+    of :class:`khot.designs.ConditionalPoisson`, O(nk) for small k, O(n log² k) otherwise.
 
     Args:
-        scores: logits θ, any floating shape; −inf is never drawn, +inf always. Where ``k`` or fewer may be,
-            all are.
-        k: how many are drawn.
-        generator: where the randomness comes from; by default torch's own.
-        dim: the dimension that is drawn from.
-        mask: boolean, broadcastable to ``scores``; False is never drawn.
-        largest: whether large scores are likely, or small ones.
+        scores: logits θ, a floating-point tensor of any shape; −inf is never drawn, +inf always. If ``k`` or
+            fewer entries can be drawn, all are.
+        k: how many to draw.
+        generator: source of randomness; by default torch's global generator.
+        dim: the dimension along which to draw.
+        mask: boolean, broadcastable to ``scores``; entries with False are never drawn.
+        largest: False makes small scores likely instead of large ones.
 
     Returns:
         Zeros and ones in the shape and dtype of ``scores``, k ones along ``dim``.

@@ -16,9 +16,9 @@ __all__ = ["computed"]
 
 
 def computed(state: State) -> dict[str, Any]:
-    """What the page draws, of numbers, lists and words; all numbers are finite.
+    """The data that the page draws: numbers, lists and strings; all numbers are finite.
 
-    An operator or a design that cannot do what is asked for has an ``error`` in its place.
+    An operator or a design that does not support the state has an ``error`` instead.
     """
     scores = torch.tensor(state.scores, dtype=torch.float64)
     return {

@@ -1,4 +1,4 @@
-"""The page as text: served with its parts beside it, or as one file that needs no server."""
+"""The page as text: to be served together with its parts, or as one file that needs no server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LOCAL_DESIGNS = ("systematic", "random_systematic")
 
 
 def asset(name: str) -> str:
-    """The text of one part of the page."""
+    """The content of one part of the page."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 def plotly_source() -> str:
-    """The plotting library, as its Python package carries it."""
+    """The source of plotly.js, from the plotly package."""
     try:
         offline: Any = importlib.import_module("plotly.offline")
     except ModuleNotFoundError as error:
@@ -36,7 +36,7 @@ def plotly_source() -> str:
 
 
 def served_page() -> str:
-    """The page that asks the server for its numbers."""
+    """The page that gets its numbers from the server."""
     head = '<link rel="stylesheet" href="explore.css">'
     scripts = "".join(f'<script src="{name}" defer></script>' for name in ("plotly.js", "explore.js"))
     return _filled(head, _options(registry.names(), design_names(), local=False), scripts)

@@ -1,8 +1,8 @@
-"""The server: five fixed answers and one computation, on this machine alone.
+"""The server: five fixed responses and one computation, on this machine only.
 
-It reads no file after its start, writes none, and has no path that depends on what is asked. Requests under
-another name than 127.0.0.1 or localhost are refused, so that no page of another site can reach it by a name
-of its own; every answer says that the page may load nothing from elsewhere.
+It reads no files after its start, writes none, and no path depends on the request. Requests with a host name
+other than 127.0.0.1 or localhost are refused, so that no other site can reach it through its own host name
+(DNS rebinding). The headers of every response forbid the page to load anything from elsewhere.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _compute(request: Request) -> JSONResponse:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket on 127.0.0.1, at a free port for 0."""
+    """A socket on 127.0.0.1; port 0 takes a free one."""
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,4 +1,4 @@
-"""What the page asks for, checked: every parameter has a rule, and an error names it and its value."""
+"""Check the parameters of the page: each has a rule, and errors name the parameter and its value."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ LOSSES = {
 
 
 class BadParameter(ValueError):
-    """A parameter that is not as it must be.
+    """A parameter that breaks its rule.
 
     Args:
         parameter: its name.
-        rule: what it must be.
-        value: what it was.
+        rule: the rule.
+        value: the value that was given.
     """
 
     def __init__(self, parameter: str, rule: str, value: str) -> None:
@@ -42,17 +42,17 @@ class BadParameter(ValueError):
 
 @dataclass(frozen=True)
 class State:
-    """Everything that the page shows follows from this.
+    """The state of the page; everything it shows follows from it.
 
     Args:
-        scores: 2 to 64 of them.
+        scores: 2 to 64 scores.
         k: the budget, any number from 0 to n.
-        temperature: of all operators.
-        methods: names of operators, 1 to 4.
-        designs: names of designs, at most 4.
+        temperature: the temperature of all operators.
+        methods: the names of 1 to 4 operators.
+        designs: the names of at most 4 designs.
         loss: a key of `LOSSES`.
-        draws: how many samples of each design.
-        seed: of samples and of random operators.
+        draws: the number of samples of each design.
+        seed: the seed of samples and of random operators.
     """
 
     scores: tuple[float, ...]
@@ -69,10 +69,10 @@ def read_state(given: Mapping[str, str]) -> State:
     """The state that the parameters of a link describe.
 
     Args:
-        given: names and texts; every parameter but `scores` and `k` has a default.
+        given: names and texts; all parameters except `scores` and `k` have a default.
 
     Raises:
-        BadParameter: for the first one that breaks its rule, and for one that is not known.
+        BadParameter: for the first parameter that breaks its rule, or an unknown one.
     """
     known = State.__dataclass_fields__
     for name in given:

@@ -1,5 +1,5 @@
-"""Compiled kernels and the doors to them.
+"""Compiled kernels, and the functions that call them.
 
-`loader` finds the compiled library (or says why there is none), `cpu` calls it with tensors. Nothing here
+`loader` finds the compiled library (or tells why there is none), `cpu` calls it with tensors. Nothing here
 is needed for correctness: every operator has a portable version in torch operations.
 """

@@ -1,4 +1,4 @@
-"""Whether a tensor's memory, or its values, may be read, here and now."""
+"""Whether the memory or the values of a tensor may be read in the current context."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["has_values", "inside_a_transform", "is_plain"]
 
 
 def is_plain(*tensors: Tensor) -> bool:
-    """Whether each tensor is ordinary CPU memory, and nobody needs to see torch operations happen.
+    """Whether each tensor is ordinary CPU memory, and nothing has to observe torch operations.
 
-    It is not under compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
-    wrappers, forward-mode duals, for subclasses, and for tensors without elements. Nor is one with a
-    gradient, such as a parameter in a closure, inside of ``torch.func``, where the functions of autograd
-    around the kernels cannot be called.
+    The answer is no under compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
+    wrappers and forward-mode duals, and for subclasses and tensors without elements. It is also no for a
+    tensor with a gradient, such as a parameter in a closure, inside ``torch.func``, where the autograd
+    functions around the kernels cannot be called.
     """
     if (
         torch.compiler.is_compiling()  # first: nothing after it can be traced
@@ -45,7 +45,7 @@ def is_plain(*tensors: Tensor) -> bool:
 
 
 def has_values() -> bool:
-    """Whether Python may ask a tensor for its values: not under compilation, nor inside ``torch.func``."""
+    """Whether Python may read the values of a tensor: not under compilation, nor inside ``torch.func``."""
     return not (torch.compiler.is_compiling() or inside_a_transform())
 
 
@@ -55,7 +55,7 @@ def inside_a_transform() -> bool:
 
 
 def inside_forward_mode() -> bool:
-    """Whether tangents are being carried along, by ``torch.func.jvp`` or ``dual_level``."""
+    """Whether forward-mode tangents are being computed, by ``torch.func.jvp`` or ``dual_level``."""
     return _dual_level() >= 0
 
 

@@ -1,9 +1,9 @@
-"""Finds the compiled library ``khot._native``, once, and says why when there is none.
+"""Find the compiled library ``khot._native``, once, and tell why if there is none.
 
-Environment, read at the first question:
+Environment variables, read at the first use:
 
 * ``KHOT_NO_NATIVE=1``: do not load it; every operator takes its portable path.
-* ``KHOT_REQUIRE_NATIVE=1``: being without it is an ImportError, not a slower path.
+* ``KHOT_REQUIRE_NATIVE=1``: if it is missing, raise an ImportError instead of taking the slower path.
 * ``KHOT_ISA=base|avx2|avx512``: the highest instruction set to use (read by the library itself).
 """
 
@@ -28,7 +28,7 @@ ABI = 11
 
 
 class Native(Protocol):
-    """What the compiled module offers; csrc/kernels.h names the arguments of the kernels."""
+    """The functions of the compiled module; csrc/kernels.h names the arguments of the kernels."""
 
     ABI: int
     gate_jacobian_f32: Callable[..., None]
@@ -94,8 +94,8 @@ class NativeStatus:
 
     Attributes:
         available: The library is loaded and will be used.
-        reason: One line for people, e.g. ``'loaded'`` or ``'switched off by KHOT_NO_NATIVE'``.
-        path: The library's file, None if there is none.
+        reason: One readable line, such as ``'loaded'`` or ``'switched off by KHOT_NO_NATIVE'``.
+        path: The file of the library, None if there is none.
         isa: The instruction set in use, None without the library.
         isa_supported: The instruction sets this CPU could use, fewest features first.
         openmp: The library can use several threads.
@@ -112,7 +112,7 @@ class NativeStatus:
 
 
 def switched_on(name: str) -> bool:
-    """Whether an environment switch is set to anything but nothing and 0."""
+    """Whether an environment variable is set, and neither empty nor 0."""
     return os.environ.get(name, "") not in ("", "0")
 
 
@@ -158,10 +158,10 @@ def _find() -> tuple[Native | None, NativeStatus]:
 
 
 def native() -> Native | None:
-    """The compiled library, or None when operators must take their portable path.
+    """The compiled library, or None if operators must take their portable path.
 
     Raises:
-        ImportError: there is no library, and ``KHOT_REQUIRE_NATIVE=1`` says there must be.
+        ImportError: if there is no library and ``KHOT_REQUIRE_NATIVE=1`` requires one.
     """
     library, found, required = _decision()
     if library is None and required:
@@ -170,5 +170,5 @@ def native() -> Native | None:
 
 
 def status() -> NativeStatus:
-    """What was found; never raises, so that ``khot doctor`` can always tell."""
+    """The status of the library; it never raises, so that ``khot doctor`` can always report it."""
     return _decision()[1]

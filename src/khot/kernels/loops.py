@@ -1,11 +1,11 @@
 """A long loop as one operation in a graph of ``torch.compile``.
 
-What is unrolled into hundreds of small steps takes Inductor minutes to compile, and runs no faster for it.
-Here the loop is a raw operation of ``torch.library``, as the kernels are (``khot.kernels.operations``):
-compiled, the graph holds one call of it, inside of which torch runs eagerly, and may look at values. Like
-those it has no autograd formula, which would give ``jvp`` silent zeros: it is called where nothing is
-differentiated, or inside of an ``autograd.Function`` whose backward pass is another such operation. Any
-device has it.
+A loop unrolled into hundreds of small steps takes Inductor minutes to compile, and runs no faster. Here the
+loop is a raw operation of ``torch.library``, like the kernels (``khot.kernels.operations``): the compiled
+graph holds one call of it, and inside that call torch runs eagerly and may read values. Like the kernels, it
+has no autograd formula, which would give ``jvp`` silent zeros. So it is called only where nothing is
+differentiated, or inside an ``autograd.Function`` whose backward pass is another such operation. It works on
+any device.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _torch_library = cast("Any", torch.library)  # its functions have no types
 
 
 def loops_are_operations(*, of_constants: bool = False) -> bool:
-    """Whether to call them: compiling, not exporting, and not inside of the transforms of ``torch.func``.
+    """Whether to call these operations: compiling, not exporting, and not inside ``torch.func`` transforms.
 
-    There an operation would lose tangents, and Dynamo does not always see that a gradient is wanted. A loop
-    ``of_constants``, whose arguments are detached or indices, has neither to lose.
+    Inside a transform an operation would lose tangents, and Dynamo does not always see that a gradient is
+    needed. With ``of_constants`` the arguments are detached or indices, so neither matters.
     """
     compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
     return compiled and (of_constants or not (inside_a_transform() or inside_forward_mode()))
@@ -42,10 +42,10 @@ def as_operation(
     argument_aside: int | None = None,
     result_aside: int | None = None,
 ) -> Callable[..., Any]:
-    """Register ``loop`` under the name in its schema; ``look`` makes empty results of its arguments.
+    """Register ``loop`` under the name in its schema; ``look`` makes empty results from its arguments.
 
-    All tensors, arguments and results, have the same dimensions of a batch in front; a batch of ``vmap`` is
-    one more of these. Only those whose numbers are given as ``aside`` have none.
+    All tensors, arguments and results, share the same leading batch dimensions; ``vmap`` adds one more. Only
+    the tensors whose positions are given as ``aside`` have no batch dimensions.
     """
     name = schema.partition("(")[0]
     library.define(schema)

@@ -1,12 +1,12 @@
 """The compiled kernels as operations that a graph of ``torch.compile`` can hold.
 
 Each is a raw operation of ``torch.library``: a name with a schema, the kernel as its CPU implementation, for
-some a Triton kernel as that of a GPU, what its results look like, and a rule for ``vmap``. None has an
-autograd formula (one registered with torch would give ``jvp`` silent zeros): the operators' own
-``autograd.Function`` calls them, so that derivatives are written once. Compiled, an operator is then one call
-of its kernel, and there is little to compile.
+some a Triton kernel for the GPU, the shapes of its results, and a rule for ``vmap``. None has an autograd
+formula (one registered with torch would give ``jvp`` silent zeros): the operators' own ``autograd.Function``
+calls them, so that derivatives are written once. A compiled operator is then one call of its kernel, and
+there is little to compile.
 
-Exported programs hold aten operations alone, and never these.
+Exported programs contain only aten operations, never these.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ Result = Literal["like", "row", "pair", "indices", "places", "indices of places"
 
 
 def taken(*tensors: Tensor, constants: bool = False) -> bool:
-    """Whether these operations are to be called: compiling, not exporting, what the kernels can read.
+    """Whether to call these operations: compiling, not exporting, with tensors that the kernels can read.
 
-    Nor in forward mode, where a raw operation would lose the tangents, unless all arguments are constants.
+    In forward mode the answer is no, because a raw operation would lose the tangents, unless all arguments
+    are constants.
     """
     return (
         torch.compiler.is_compiling()
@@ -59,9 +60,9 @@ def taken(*tensors: Tensor, constants: bool = False) -> bool:
 
 
 def taken_on_gpu(*tensors: Tensor) -> bool:
-    """Whether to call those with a GPU kernel, compiled and eagerly: asked for, and not exporting.
+    """Whether to call the operations with a GPU kernel, compiled or eagerly: if enabled, and not exporting.
 
-    Nor inside of the transforms of ``torch.func``, nor where derivatives of derivatives are wanted.
+    The answer is no inside ``torch.func`` transforms, and where second derivatives are needed.
     """
     return (
         bool(tensors)
@@ -75,9 +76,9 @@ def taken_on_gpu(*tensors: Tensor) -> bool:
 
 
 def as_tensor(number: float | Tensor, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-    """A number as a tensor without dimensions, so that another number is not another program.
+    """A number as a tensor without dimensions, so that another number does not cause a recompilation.
 
-    By a product: what torch.full makes of a number, Dynamo takes for a constant.
+    It is made by a product, because Dynamo treats the result of torch.full as a constant.
     """
     if isinstance(number, Tensor):
         return number.to(device=device, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Sorting along the last dimension, by the compiled kernel where it can be."""
+"""Sorting along the last dimension, by the compiled kernel where possible."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TOO_LONG = 2**32
 
 
 def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Values and indices of a stable sort: what `torch.sort(x, stable=True)` gives, without a graph.
+    """Values and indices of a stable sort: the result of `torch.sort(x, stable=True)`, without a graph.
 
     Args:
-        x: any shape but (), sorted along the last dimension; NaN counts as the largest.
-        descending: from the largest down; equal elements keep their order in both directions.
+        x: any shape except (), sorted along the last dimension; NaN counts as the largest.
+        descending: from the largest to the smallest; equal elements keep their order in both directions.
 
     Example:
         >>> values, indices = argsort(torch.tensor([3.0, 1.0, 3.0, 2.0]), descending=True)
@@ -41,10 +41,11 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def unsorted(values: Tensor, order: Tensor) -> Tensor:
-    """Sorted ``values`` (…, n) at the places they came from, ``order`` (…, n) being that of `argsort`.
+    """Undo a sort: ``values`` (…, n) at their original positions, with ``order`` (…, n) from `argsort`.
 
-    With a graph. Compiled, it is an operation: Inductor would compute the places anew wherever the result is
-    read, and may read the target of a scatter before it is written (torch 2.13; a contract check holds it).
+    It keeps a graph. Under compilation it is an operation: otherwise Inductor would recompute the positions
+    wherever the result is read, and may read the target of a scatter before it is written (torch 2.13; there
+    is a contract check for it).
     """
     if not torch.compiler.is_compiling():
         return _at_places(values, order)

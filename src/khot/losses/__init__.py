@@ -1,10 +1,10 @@
 """Losses built on the relaxations; each as a function and as a module.
 
-fenchel_young_loss, FenchelYoungLoss      how far scores are from selecting a target; gradient y − target
+fenchel_young_loss, FenchelYoungLoss      scores should select the target; gradient y − target
 topk_cross_entropy, TopKCrossEntropy      a classifier's label should be among its k largest logits
 recall_loss, RecallLoss                   the relevant entries should be among the k largest scores
-ndcg_loss, NDCGLoss                       the more relevant, the earlier in the ranking
-spearman_loss, SpearmanLoss               scores should have the order of a target
+ndcg_loss, NDCGLoss                       more relevant entries should rank higher
+spearman_loss, SpearmanLoss               scores should have the same order as a target
 """
 
 from khot.losses.fenchel_young import FenchelYoungLoss, fenchel_young_loss

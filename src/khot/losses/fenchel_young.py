@@ -2,10 +2,10 @@
 
     L(x, t) = max_π [⟨x, π⟩ − τ Σ ω(πᵢ)] − [⟨x, t⟩ − τ Σ ω(tᵢ)],    π ∈ [0, 1]ⁿ, Σπ = Σt = k,
 
-with ω the potential of the gate (ω′ = F⁻¹). It is convex in x, not negative, 0 exactly when y(x) = t, and its
-gradient is y(x) − t: no derivative of the operator is needed. For the sigmoid gate and k = 1 of two classes
-it is the logistic loss. Cost: one evaluation of the operator. Reference: Blondel, Martins & Niculae (2020),
-Learning with Fenchel–Young Losses.
+with ω the potential of the gate (ω′ = F⁻¹). The loss is convex in x, not negative, and 0 exactly if
+y(x) = t. Its gradient is y(x) − t, so no derivative of the operator is needed. For the sigmoid gate, two
+classes and k = 1 it is the logistic loss. Cost: one evaluation of the operator. Reference: Blondel, Martins &
+Niculae (2020), Learning with Fenchel–Young Losses.
 """
 
 from __future__ import annotations
@@ -47,21 +47,25 @@ def fenchel_young_loss(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""How far scores are from selecting a target; the gradient in them is :math:`y(x) - t`.
+    r"""How far scores are from selecting a target; the gradient in the scores is :math:`y(x) - t`.
 
     .. math:: L(x, t) = \max_{\pi \in [0,1]^n,\, \sum\pi = k}
               \big[\langle x, \pi\rangle - \tau\Omega(\pi)\big] - \langle x, t\rangle + \tau \Omega(t),
               \qquad k = \textstyle\sum_i t_i
 
+    The loss is convex in the scores, not negative, and 0 if :func:`khot.topk` of the scores equals the
+    target. Cost: one evaluation of the operator, forward and backward together.
+
     Args:
-        scores: any floating shape. Half types are computed in float32.
-        target: weights in [0, 1] of the shape of ``scores``: a multi-hot label, or soft. Their sum along
-            ``dim`` is the budget k, which may differ between rows. Not differentiated.
+        scores: a floating-point tensor of any shape. Half types are computed in float32.
+        target: weights in [0, 1] of the shape of ``scores``: a multi-hot label, or soft weights. Their sum
+            along ``dim`` is the budget k, which may differ between rows. It gets no gradient.
         method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         dim: the dimension of the classes.
-        mask: boolean, broadcastable to ``scores``; False takes no part (its target must be 0).
+        mask: boolean, broadcastable to ``scores``; entries with False take no part (their target must be 0).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Returns:
         The loss: a scalar, or one per row with ``reduction="none"``.
@@ -91,7 +95,14 @@ def fenchel_young_loss(
 
 
 class FenchelYoungLoss(nn.Module):
-    """:func:`khot.losses.fenchel_young_loss` as a module; arguments as there.
+    """:func:`khot.losses.fenchel_young_loss` as a module.
+
+    Args:
+        method: ``"sigmoid"``, ``"laplace"``, ``"normal"`` or ``"sparse"`` (with ``norm=``).
+        temperature: > 0.
+        dim: the dimension of the classes.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Example:
         >>> criterion = FenchelYoungLoss(method="sparse")
@@ -119,7 +130,7 @@ class FenchelYoungLoss(nn.Module):
         self.options = options
 
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``scores`` for weights ``target``."""
+        """The loss of ``scores`` for the target weights ``target``; see :func:`fenchel_young_loss`."""
         return fenchel_young_loss(
             scores,
             target,

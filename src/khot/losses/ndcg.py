@@ -3,13 +3,14 @@
     L(x, g) = 1 − DCG/IDCG,     DCG = Σ_i w_i g_i / log₂(1 + ρ_i),     IDCG = Σ_{r ≤ k} g_(r) / log₂(1 + r),
 
 with ρ the soft descending ranks of the scores, w the k-hot weights of a relaxed top-k (1 without k), and
-g_(r) the r-th largest gain. As τ → 0, ρ are the ranks and w the indicator of the top k: L is 1 − NDCG@k.
+g_(r) the r-th largest gain. As τ → 0, ρ become the ranks and w the indicator of the top k, so L becomes
+1 − NDCG@k.
 
 Why 0 ≤ L ≤ 1: 1/log₂(1 + ρ) is convex and ρ lies in the permutahedron; DCG is also linear in w, which lies
-in the capped simplex. So its maximum is at a permutation and a set of k, where it is at most IDCG. The ranks
-alone would leave a discount above 0 for every entry beyond k; a gate on them instead of w would need a second
-temperature, in units of ranks. Cost: two sorts and one evaluation of the operator. References: Järvelin &
-Kekäläinen (2002); soft ranks by Blondel, Teboul, Berthet & Djolonga (2020).
+in the capped simplex. So its maximum is at a permutation and a set of k, where it is at most IDCG. Without w,
+every entry beyond k would still have a positive discount; a gate on the ranks instead of w would need a
+second temperature, in units of ranks. Cost: two sorts and one evaluation of the operator. References:
+Järvelin & Kekäläinen (2002); soft ranks by Blondel, Teboul, Berthet & Djolonga (2020).
 """
 
 from __future__ import annotations
@@ -44,18 +45,19 @@ def ndcg_loss(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""One minus a soft NDCG, of all entries or of the ``k`` largest scores.
+    r"""One minus a soft NDCG, over all entries or over the ``k`` largest scores.
 
     .. math:: L = 1 - \frac{\sum_i w_i\, g_i / \log_2(1 + \rho_i)}{\sum_{r \le k} g_{(r)} / \log_2(1 + r)}
 
     with ρ the soft descending ranks of ``scores``, w its k-hot weights (1 without ``k``), g the gains and
-    :math:`g_{(r)}` the r-th largest of them. As τ → 0 it is 1 − NDCG@k where no scores are equal; equal ones
+    :math:`g_{(r)}` the r-th largest gain. As τ → 0 it becomes 1 − NDCG@k if no scores are equal; equal scores
     share their mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
+    Cost: two sorts, and one evaluation of the operator if ``k`` is given.
 
     Args:
-        scores: any floating shape. −inf means excluded.
-        relevance: how relevant each entry is, ≥ 0, of the shape of ``scores``. Not differentiated.
-        k: how many places count, 1 ≤ k ≤ n; None for all.
+        scores: a floating-point tensor of any shape. −inf is never selected.
+        relevance: how relevant each entry is, ≥ 0, of the shape of ``scores``. It gets no gradient.
+        k: how many ranks count, 1 ≤ k ≤ n; None for all.
         temperature: > 0, of ranks and weights; a number or a tensor that broadcasts to ``scores.shape``
             without ``dim``.
         gain: ``"exponential"``, 2^relevance − 1, or ``"linear"``, the relevance itself.
@@ -63,9 +65,10 @@ def ndcg_loss(
             exceed 1 are projected on the capped simplex.
         regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
         dim: the dimension along which to rank.
-        mask: boolean, broadcastable to ``scores``; False takes no part, neither in the ranks nor in the
-            ideal.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part, neither in the ranks nor
+            in the ideal ranking.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Returns:
         The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
@@ -101,7 +104,17 @@ def ndcg_loss(
 
 
 class NDCGLoss(nn.Module):
-    """:func:`khot.losses.ndcg_loss` as a module; arguments as there.
+    """:func:`khot.losses.ndcg_loss` as a module.
+
+    Args:
+        k: how many ranks count; None for all.
+        temperature: > 0, of ranks and weights.
+        gain: ``"exponential"``, 2^relevance − 1, or ``"linear"``, the relevance itself.
+        method: with ``k``, the relaxation that gives the weights.
+        regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
+        dim: the dimension along which to rank.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Example:
         >>> criterion = NDCGLoss(k=2, temperature=0.01)
@@ -133,7 +146,7 @@ class NDCGLoss(nn.Module):
         self.options = options
 
     def forward(self, scores: Tensor, relevance: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``scores`` for entries of this ``relevance``."""
+        """The loss of ``scores`` for entries with this ``relevance``; see :func:`ndcg_loss`."""
         return ndcg_loss(
             scores,
             relevance,

@@ -1,4 +1,4 @@
-"""Scores, what is wanted of them, and who takes part: the arguments that the ranking losses share."""
+"""The arguments that the ranking losses share: scores, a target, and which entries take part."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["RankedRows", "ranked_rows"]
 class RankedRows(NamedTuple):
     """A checked problem with the ranked dimension last, each of shape (…, n).
 
-    ``scores`` are in the dtype of computation, and 0 where the mask or a score of −inf excludes: there
-    ``allowed`` is False. ``wanted`` is 0 there too, nowhere NaN, and has no gradient.
+    ``allowed`` is False where the mask or a score of −inf excludes an entry. There ``scores``, which are in
+    the dtype of computation, are 0, and so is ``wanted``, which is never NaN and has no gradient.
     """
 
     scores: Tensor
@@ -29,7 +29,7 @@ class RankedRows(NamedTuple):
 def ranked_rows(
     name: str, scores: Tensor, argument: str, wanted: Tensor, dim: int, mask: Tensor | None
 ) -> RankedRows:
-    """Check the arguments of the loss called ``name``, whose second one is called ``argument``."""
+    """Check the arguments of the loss called ``name``; ``argument`` is the name of its target."""
     last = position(name, scores, dim)
     if not isinstance(wanted, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(wanted).__name__}")

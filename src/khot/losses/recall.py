@@ -2,9 +2,9 @@
 
     L(x, R) = 1 − Σ_{i ∈ R} y_i(x; k) / min(k, |R|),
 
-with y the weights of a relaxed top-k. As τ → 0 it is 1 − recall@k, of as many as k places can hold. Cost: one
-evaluation of the operator. Patel, Tolias & Matas (2022), Recall@k Surrogate Loss with Large Batches and
-Similarity Mixup, relax the ranks instead.
+with y the weights of a relaxed top-k. As τ → 0 it becomes 1 − recall@k, relative to the best that k places
+allow. Cost: one evaluation of the operator. Patel, Tolias & Matas (2022), Recall@k Surrogate Loss with Large
+Batches and Similarity Mixup, relax the ranks instead.
 """
 
 from __future__ import annotations
@@ -35,24 +35,26 @@ def recall_loss(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""One minus the share of the relevant entries that the relaxed top ``k`` of ``scores`` holds.
+    r"""One minus the share of the relevant entries that are in the relaxed top ``k`` of ``scores``.
 
     .. math:: L = 1 - \frac{\sum_{i \in R} y_i(x; k)}{\min(k, |R|)}
 
-    A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
+    A row without a relevant entry has loss 0 and no gradient (it counts in the mean). Cost: one evaluation of
+    the operator.
 
     Args:
-        scores: any floating shape. −inf means excluded.
-        target: what is relevant: booleans or numbers of the shape of ``scores``, relevant where not 0. Not
-            differentiated.
-        k: how many are selected, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without
+        scores: a floating-point tensor of any shape. −inf is never selected.
+        target: the relevant entries: booleans or numbers of the shape of ``scores``, relevant where not 0. It
+            gets no gradient.
+        k: how many to select, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without
             ``dim``.
         method: the relaxation, with its ``options``. Weights that may exceed 1 are projected on the capped
             simplex, so that no entry counts more than once.
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``scores``; False takes no part, and is not relevant.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part and are not relevant.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Returns:
         The loss in [0, 1] up to rounding: a scalar, or one per row with ``reduction="none"``.
@@ -79,7 +81,15 @@ def recall_loss(
 
 
 class RecallLoss(nn.Module):
-    """:func:`khot.losses.recall_loss` as a module; arguments as there.
+    """:func:`khot.losses.recall_loss` as a module.
+
+    Args:
+        k: how many to select.
+        method: the relaxation.
+        temperature: > 0.
+        dim: the dimension along which to select.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
+        options: further options of the method.
 
     Example:
         >>> criterion = RecallLoss(1)
@@ -110,7 +120,7 @@ class RecallLoss(nn.Module):
         self.options = options
 
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``scores`` for what is relevant, ``target``."""
+        """The loss of ``scores`` for the relevant entries ``target``; see :func:`recall_loss`."""
         return recall_loss(
             scores,
             target,

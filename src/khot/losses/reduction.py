@@ -15,12 +15,12 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 def check_reduction(name: str, reduction: str) -> None:
-    """Raise unless ``reduction`` is one of the three."""
+    """Raise unless ``reduction`` is ``"none"``, ``"mean"`` or ``"sum"``."""
     check_choice(name, "reduction", reduction, get_args(Reduction))
 
 
 def reduced(losses: Tensor, reduction: Reduction, counts: Tensor | None = None) -> Tensor:
-    """Reduce; where ``counts`` is False a loss is 0 and does not enter the mean."""
+    """Reduce the losses; where ``counts`` is False a loss is 0 and does not count in the mean."""
     if counts is not None:
         losses = torch.where(counts, losses, 0)
     if reduction == "none":

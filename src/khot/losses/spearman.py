@@ -2,10 +2,10 @@
 
     L(x, t) = 1 − corr(r(x), rank(t)),
 
-the Pearson correlation of soft ranks r with the ranks of the target, where ties share their mean rank. As
-τ → 0 it is 1 − Spearman's ρ; as τ → ∞ (l2) it is 1 − corr(x, rank(t)), because ranks that are all pooled are
-x/τ and a constant. Cost: two sorts. Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast
-Differentiable Sorting and Ranking.
+with the Pearson correlation of the soft ranks r and the ranks of the target, where ties share their mean
+rank. As τ → 0 it becomes 1 − Spearman's ρ; as τ → ∞ (l2) it becomes 1 − corr(x, rank(t)), because the soft
+ranks are then x/τ plus a constant. Cost: two sorts. Reference: Blondel, Teboul, Berthet & Djolonga (2020),
+Fast Differentiable Sorting and Ranking.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ def spearman_loss(
     .. math:: L = 1 - \frac{\langle r - \bar r,\; s - \bar s \rangle}{\|r - \bar r\| \, \|s - \bar s\|},
               \qquad r = \operatorname{soft\_rank}(x/\tau), \quad s = \operatorname{rank}(t)
 
-    Equal targets share the mean of their ranks. A row in which the target or the soft ranks do not vary (a
-    constant target, a constant input, fewer than two allowed entries) has no correlation: its loss is 1 and
-    its gradient 0.
+    Equal targets share the mean of their ranks. The correlation is not defined for a row in which the target
+    or the soft ranks do not vary (a constant target, constant scores, fewer than two allowed entries): its
+    loss is 1 and its gradient 0. Cost: two sorts.
 
     Args:
-        scores: any floating shape; the larger, the later in order. −inf means excluded.
-        target: what their order should be, real and not NaN, of the shape of ``scores``. Not differentiated.
+        scores: a floating-point tensor of any shape; larger scores get larger ranks. −inf takes no part.
+        target: numbers whose order the scores should have, real and not NaN, of the shape of ``scores``. It
+            gets no gradient.
         regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         dim: the dimension along which to rank.
-        mask: boolean, broadcastable to ``scores``; False takes no part.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Returns:
@@ -78,7 +79,13 @@ def spearman_loss(
 
 
 class SpearmanLoss(nn.Module):
-    """:func:`khot.losses.spearman_loss` as a module; arguments as there.
+    """:func:`khot.losses.spearman_loss` as a module.
+
+    Args:
+        regularization: of the soft ranks, ``"l2"`` or ``"kl"``.
+        temperature: > 0.
+        dim: the dimension along which to rank.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``, over rows.
 
     Example:
         >>> criterion = SpearmanLoss(temperature=0.01)
@@ -102,7 +109,7 @@ class SpearmanLoss(nn.Module):
         self.reduction: Reduction = reduction
 
     def forward(self, scores: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The loss of ``scores`` for the order of ``target``."""
+        """The loss of ``scores`` for the order of ``target``; see :func:`spearman_loss`."""
         return spearman_loss(
             scores,
             target,

@@ -2,8 +2,8 @@
 
     L(x, l) = −log Σ_k P(k) y_l(x; k),
 
-with y(x; k) the weights of a relaxed top-k and P a distribution over k (one fixed k, or for instance half
-top-1 and half top-5). Cost: one evaluation of the operator for each k with P(k) > 0. Reference: Petersen,
+with y(x; k) the weights of a relaxed top-k, and P a distribution over k: one fixed k, or for example half
+top-1 and half top-5. Cost: one evaluation of the operator for each k with P(k) > 0. Reference: Petersen,
 Kuehne, Borgelt & Deussen (2022), Differentiable Top-k Classification Learning.
 """
 
@@ -37,21 +37,26 @@ def topk_cross_entropy(
     reduction: Reduction = "mean",
     **options: Any,
 ) -> Tensor:
-    r"""Cross entropy of 'the label is among the k largest logits'; shapes as in torch's ``cross_entropy``.
+    r"""Cross entropy of the event that the label is among the k largest logits.
 
     .. math:: L = -\log \sum_k P(k)\, y_l(x; k)
+
+    with l the label and y(x; k) the weights of a relaxed top-k. Shapes are those of
+    ``torch.nn.functional.cross_entropy``. Cost: one evaluation of the operator for each k with P(k) > 0.
 
     Args:
         scores: a classifier's logits, of shape (C), (N, C) or (N, C, d₁, …). Half types are computed in
             float32.
-        target: class indices of shape (), (N) or (N, d₁, …), integers; or multi-label, booleans or floats 0
-            and 1 of the shape of ``scores``: then the loss is the mean over the labels that are set.
-        k: how many of the C classes count as a hit; or the probabilities of k = 1, 2, …, which sum to 1:
-            ``[0.5, 0, 0, 0, 0.5]`` is half top-1, half top-5.
-        method: the relaxation, with its ``options``.
+        target: class indices of shape (), (N) or (N, d₁, …), integers. For multiple labels: booleans, or
+            floats 0 and 1, of the shape of ``scores``; the loss is then the mean over the labels that are
+            set.
+        k: the label counts as a hit if it is among the k largest; or the probabilities of k = 1, 2, …, which
+            sum to 1: ``[0.5, 0, 0, 0, 0.5]`` is half top-1, half top-5.
+        method: the relaxation.
         temperature: > 0.
-        ignore_index: a target of this value adds nothing to the loss.
-        reduction: ``"mean"`` (over what is not ignored), ``"sum"`` or ``"none"``.
+        ignore_index: targets with this value are ignored.
+        reduction: ``"mean"`` (over targets that are not ignored), ``"sum"`` or ``"none"``.
+        options: further options of the method.
 
     Returns:
         The loss: a scalar, or of the shape of the class indices with ``reduction="none"``.
@@ -90,7 +95,16 @@ def topk_cross_entropy(
 
 
 class TopKCrossEntropy(nn.Module):
-    """:func:`khot.losses.topk_cross_entropy` as a module; arguments as there.
+    """:func:`khot.losses.topk_cross_entropy` as a module.
+
+    Args:
+        k: the label counts as a hit if it is among the k largest; or the probabilities of k = 1, 2, …, which
+            sum to 1.
+        method: the relaxation.
+        temperature: > 0.
+        ignore_index: targets with this value are ignored.
+        reduction: ``"mean"`` (over targets that are not ignored), ``"sum"`` or ``"none"``.
+        options: further options of the method.
 
     Example:
         >>> criterion = TopKCrossEntropy(k=[0.5, 0.5])
@@ -121,7 +135,7 @@ class TopKCrossEntropy(nn.Module):
         self.options = options
 
     def forward(self, scores: Tensor, target: Tensor) -> Tensor:
-        """The loss of logits ``scores`` for class indices, or multi-label targets, ``target``."""
+        """The loss of logits ``scores`` for ``target``: class indices, or multi-label targets."""
         return topk_cross_entropy(
             scores,
             target,
@@ -145,7 +159,7 @@ class TopKCrossEntropy(nn.Module):
 def log_weights(
     x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]
 ) -> Tensor:
-    """The logarithms of the weights; of the sigmoid's also where a weight underflows."""
+    """The logarithms of the weights; for ``"sigmoid"`` they are right even where a weight underflows."""
     y = topk(x, k, method, temperature=temperature, **options)
     tiny = torch.finfo(y.dtype).tiny
     if method != "sigmoid":

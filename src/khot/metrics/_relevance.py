@@ -1,4 +1,4 @@
-"""How relevant each entry of a ranking is: checked, and as gains."""
+"""Check how relevant each entry of a ranking is, and convert it to gains."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Gain = Literal["exponential", "linear"]
 
 
 def check_gain(name: str, gain: str) -> None:
-    """Raise unless it is one of the two."""
+    """Raise unless ``gain`` is ``"linear"`` or ``"exponential"``."""
     check_choice(name, "gain", gain, ("exponential", "linear"))
 
 
 def check_relevance(name: str, relevance: Tensor, *, binary: bool = False) -> None:
-    """Raise unless it is finite and not negative, or with ``binary`` 0 or 1, where a mask has left it."""
+    """Raise unless ``relevance``, after masking, is finite and not negative, or with ``binary`` 0 or 1."""
     if relevance.dtype == torch.bool or not is_plain(relevance):
         return
     low, high = relevance.aminmax()
@@ -41,9 +41,10 @@ def check_relevance(name: str, relevance: Tensor, *, binary: bool = False) -> No
 
 
 def relative_gains(relevance: Tensor, gain: Gain) -> Tensor:
-    """Gains along the last dimension in units of the row's largest, which cancel in DCG/IDCG.
+    """Gains along the last dimension, divided by the largest of the row; the factor cancels in DCG/IDCG.
 
-    ``"linear"`` is the relevance itself, ``"exponential"`` is 2^relevance − 1, which could overflow.
+    ``"linear"`` is the relevance itself, ``"exponential"`` is 2^relevance − 1, which would overflow without
+    the division.
     """
     if relevance.shape[-1] == 0:
         return relevance

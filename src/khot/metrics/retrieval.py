@@ -1,13 +1,14 @@
-r"""How good a ranking is: what the k largest scores hold of what is relevant.
+r"""Ranking metrics: how many relevant entries are among the k largest scores.
 
-One number per row (a user, a query); their mean over rows is the published figure. The same for all:
+Each returns one number per row (a user, a query); the figure usually published is the mean over rows. The
+rules are the same for all:
 
-- Places go to the largest scores, ties to the lower index, as in ``hard_topk``. (scikit-learn's
-  ``ndcg_score`` averages over ties; with distinct scores ``ndcg_at_k`` equals it.)
-- An entry that the mask excludes takes no part. A score of −inf is never placed, but if the entry is
-  relevant it has been missed and counts as such.
-- A row without a relevant entry gives 0, as in scikit-learn; ``relevance.any(-1)`` says which rows have one.
-- Results are in float32, or float64 if the scores are, and have no gradient: for training there are
+- Entries are ranked by score; ties go to the lower index, as in ``hard_topk``. (scikit-learn's ``ndcg_score``
+  averages over ties; with distinct scores ``ndcg_at_k`` equals it.)
+- An entry that the mask excludes takes no part. An entry with a score of −inf is never ranked, but if it is
+  relevant, it counts as missed.
+- A row without a relevant entry gives 0, as in scikit-learn; ``relevance.any(-1)`` tells which rows have one.
+- Results are in float32, or float64 if the scores are, and have no gradient. For training use
   ``khot.losses.recall_loss`` and ``khot.losses.ndcg_loss``.
 
 Cost: one selection of k. Reference: Manning, Raghavan & Schütze (2008), Introduction to Information
@@ -32,18 +33,18 @@ __all__ = ["hit_rate", "mrr", "ndcg_at_k", "precision_at_k", "recall_at_k"]
 def recall_at_k(
     scores: Tensor, relevance: Tensor, k: int, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
-    r"""The share of the relevant entries that is among the ``k`` largest scores.
+    r"""The share of the relevant entries that are among the ``k`` largest scores.
 
     .. math:: \frac{|\operatorname{top}_k(s) \cap R|}{|R|}
 
-    A row without a relevant entry gives 0.
+    A row without a relevant entry gives 0. Cost: one selection of k.
 
     Args:
-        scores: any floating shape. −inf is never placed; ties go to the lower index.
-        relevance: what is relevant: booleans, or 0 and 1, of the shape of ``scores``.
-        k: how many places, an integer, 1 ≤ k ≤ n.
+        scores: a floating-point tensor of any shape. −inf is never ranked; ties go to the lower index.
+        relevance: the relevant entries: booleans, or 0 and 1, of the shape of ``scores``.
+        k: how many of the largest scores count, an integer, 1 ≤ k ≤ n.
         dim: the dimension along which entries are ranked.
-        mask: boolean, broadcastable to ``scores``; False takes no part.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part.
 
     Returns:
         Shares in [0, 1], of the shape of ``scores`` without ``dim``.
@@ -63,18 +64,18 @@ def recall_at_k(
 def precision_at_k(
     scores: Tensor, relevance: Tensor, k: int, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
-    r"""The share of the ``k`` places that holds a relevant entry.
+    r"""The share of the ``k`` largest scores that are relevant.
 
     .. math:: \frac{|\operatorname{top}_k(s) \cap R|}{k}
 
-    Places that stay empty, because fewer than k entries are allowed, count as not relevant.
+    If fewer than k entries are allowed, the missing ones count as not relevant. Cost: one selection of k.
 
     Args:
-        scores: as in :func:`recall_at_k`, like all that follow.
-        relevance: booleans, or 0 and 1.
-        k: how many places, an integer, 1 ≤ k ≤ n.
+        scores: a floating-point tensor of any shape. −inf is never ranked; ties go to the lower index.
+        relevance: the relevant entries: booleans, or 0 and 1, of the shape of ``scores``.
+        k: how many of the largest scores count, an integer, 1 ≤ k ≤ n.
         dim: the dimension along which entries are ranked.
-        mask: boolean; False takes no part.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part.
 
     Returns:
         Shares in [0, 1], of the shape of ``scores`` without ``dim``.
@@ -93,14 +94,16 @@ def precision_at_k(
 def hit_rate(
     scores: Tensor, relevance: Tensor, k: int, *, dim: int = -1, mask: Tensor | None = None
 ) -> Tensor:
-    r"""1 where a relevant entry is among the ``k`` largest scores, else 0; the mean over rows is the rate.
+    r"""1 if a relevant entry is among the ``k`` largest scores, else 0; the mean over rows is the hit rate.
+
+    Cost: one selection of k.
 
     Args:
-        scores: as in :func:`recall_at_k`, like all that follow.
-        relevance: booleans, or 0 and 1.
-        k: how many places, an integer, 1 ≤ k ≤ n.
+        scores: a floating-point tensor of any shape. −inf is never ranked; ties go to the lower index.
+        relevance: the relevant entries: booleans, or 0 and 1, of the shape of ``scores``.
+        k: how many of the largest scores count, an integer, 1 ≤ k ≤ n.
         dim: the dimension along which entries are ranked.
-        mask: boolean; False takes no part.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part.
 
     Returns:
         Zeros and ones, of the shape of ``scores`` without ``dim``.
@@ -119,16 +122,16 @@ def mrr(
 ) -> Tensor:
     r"""One over the rank of the first relevant entry; the mean over rows is the mean reciprocal rank.
 
-    .. math:: \max_{r \le k,\; i_r \in R} \frac1r, \qquad i_1, i_2, \dots \text{ by falling score}
+    .. math:: \max_{r \le k,\; i_r \in R} \frac1r, \qquad i_1, i_2, \dots \text{ by decreasing score}
 
-    0 where no relevant entry has a place.
+    0 if no relevant entry is among the k largest scores. Cost: one selection of k.
 
     Args:
-        scores: as in :func:`recall_at_k`, like all that follow.
-        relevance: booleans, or 0 and 1.
-        k: how many places count, an integer, 1 ≤ k ≤ n; None for all.
+        scores: a floating-point tensor of any shape. −inf is never ranked; ties go to the lower index.
+        relevance: the relevant entries: booleans, or 0 and 1, of the shape of ``scores``.
+        k: how many of the largest scores count, an integer, 1 ≤ k ≤ n; None for all.
         dim: the dimension along which entries are ranked.
-        mask: boolean; False takes no part.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part.
 
     Returns:
         Numbers in [0, 1], of the shape of ``scores`` without ``dim``.
@@ -158,16 +161,17 @@ def ndcg_at_k(
     .. math:: \frac{\sum_{r \le k} g_{i_r} / \log_2(1 + r)}{\sum_{r \le k} g_{(r)} / \log_2(1 + r)}
 
     with :math:`i_r` the entry of rank r and :math:`g_{(r)}` the r-th largest gain. A row without a relevant
-    entry gives 0. With the linear gain and distinct scores it is scikit-learn's ``ndcg_score``; with the
-    exponential one it is what :func:`khot.losses.ndcg_loss` has as its limit, unless told otherwise.
+    entry gives 0. With the linear gain and distinct scores it equals scikit-learn's ``ndcg_score``. The
+    exponential gain is the default of :func:`khot.losses.ndcg_loss`. Cost: two selections of k.
 
     Args:
-        scores: as in :func:`recall_at_k`, like all that follow.
+        scores: a floating-point tensor of any shape. −inf is never ranked; ties go to the lower index.
         relevance: how relevant each entry is: booleans, integers or floats, finite and ≥ 0.
-        k: how many places count, an integer, 1 ≤ k ≤ n.
+        k: how many of the largest scores count, an integer, 1 ≤ k ≤ n.
         gain: ``"linear"``, the relevance itself, or ``"exponential"``, 2^relevance − 1.
         dim: the dimension along which entries are ranked.
-        mask: boolean; False takes no part, neither in the ranking nor in the ideal one.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part, neither in the ranking
+            nor in the ideal ranking.
 
     Returns:
         Numbers in [0, 1], of the shape of ``scores`` without ``dim``.

@@ -1,11 +1,11 @@
-"""How good a soft selection is, measured against the exact one.
+"""Metrics that compare a soft selection with the exact one.
 
-topk_overlap      the share of the true top k that is among the k largest weights
-weight_on_topk    the share of the budget that lies on the true top k
-entropy           how undecided k-hot weights are
-nccs              how near k approximate vectors come to the k true ones
+topk_overlap      share of the true top k that is among the k largest weights
+weight_on_topk    share of the budget that lies on the true top k
+entropy           how soft k-hot weights are
+nccs              how close k approximate vectors are to the k true ones
 
-Each gives one number per row. The two that compare with a true top k break ties by index, as ``hard_topk``.
+Each returns one number per row. The first two break ties by index, as ``hard_topk`` does.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def topk_overlap(
 
     .. math:: \frac{|\operatorname{top}_k(w) \cap \operatorname{top}_k(x)|}{\min(k, m)}
 
-    with m the number of allowed entries. A row with nothing to select (k or m is 0) gives 1. Where what is
-    relevant is given, and not by a score's rank, :func:`khot.metrics.recall_at_k` is meant.
+    with m the number of allowed entries. A row with nothing to select (k or m is 0) gives 1. If the relevant
+    entries are given directly, use :func:`khot.metrics.recall_at_k` instead. Cost: two selections of k.
 
     Args:
-        weights: what the approximation gives to each entry: k-hot weights, or its own scores.
-        scores: the true scores, of the shape of ``weights``. −inf means excluded.
+        weights: the approximation to test: k-hot weights, or scores of its own.
+        scores: the true scores, of the shape of ``weights``. −inf is never selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to the shape without ``dim``.
         dim: the dimension along which entries are selected.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
@@ -67,12 +67,12 @@ def weight_on_topk(
 
     .. math:: \frac{1}{\min(k, m)} \sum_{i \in \operatorname{top}_k(x)} w_i
 
-    with m the number of allowed entries. 1 for the hard selection, k/n for uniform weights; a row with
-    nothing to select (k or m is 0) gives 1. Differentiable in ``weights``.
+    with m the number of allowed entries. It is 1 for the hard selection and k/n for uniform weights; a row
+    with nothing to select (k or m is 0) gives 1. Differentiable in ``weights``. Cost: one selection of k.
 
     Args:
         weights: k-hot weights.
-        scores: the true scores, of the shape of ``weights``. −inf means excluded.
+        scores: the true scores, of the shape of ``weights``. −inf is never selected.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to the shape without ``dim``.
         dim: the dimension along which entries are selected.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
@@ -93,19 +93,19 @@ def weight_on_topk(
 def entropy(
     weights: Tensor, *, dim: int = -1, mask: Tensor | None = None, normalized: bool = False
 ) -> Tensor:
-    r"""How undecided k-hot weights are: the sum of their binary entropies, in nats.
+    r"""How soft k-hot weights are: the sum of their binary entropies, in nats.
 
     .. math:: \sum_i h(w_i), \qquad h(p) = -p \log p - (1 - p) \log(1 - p)
 
-    0 for a hard selection, and largest, :math:`n\,h(k/n)`, where all n weights are k/n. Weights are clamped
-    to [0, 1]; those at its ends add nothing and have gradient 0.
+    It is 0 for a hard selection and largest, :math:`n\,h(k/n)`, if all n weights are k/n. Weights are clamped
+    to [0, 1]; weights of exactly 0 or 1 add nothing and have gradient 0. Cost: elementwise.
 
     Args:
-        weights: k-hot weights, any floating shape.
+        weights: k-hot weights, a floating-point tensor of any shape.
         dim: the dimension over which to sum.
-        mask: boolean, broadcastable to ``weights``; False takes no part and is not among the n.
-        normalized: divide by the largest value, with k the sum of the clamped weights: from 0 (hard) to 1
-            (uniform). Where that is 0, the result is 0.
+        mask: boolean, broadcastable to ``weights``; entries with False take no part and do not count in n.
+        normalized: divide by the largest possible value, with k the sum of the clamped weights: from 0 (hard)
+            to 1 (uniform). If the largest possible value is 0, the result is 0.
 
     Returns:
         Entropies of the shape of ``weights`` without ``dim``.
@@ -131,16 +131,16 @@ def entropy(
 
 
 def nccs(true: Tensor, approx: Tensor) -> Tensor:
-    r"""Normalised Chamfer cosine similarity: how near each true vector has an approximate one.
+    r"""Normalised Chamfer cosine similarity: how close the best match of each true vector is.
 
     .. math:: \frac{1}{k} \sum_{i=1}^{k} \max_{j \le m} \cos(t_i, a_j)
 
-    1 if every true vector has a multiple of itself among the approximate ones, in any order. The cosine of a
-    zero vector is 0. Computed in blocks, so that memory does not grow with k·m.
+    It is 1 if every true vector has a positive multiple of itself among the approximate ones, in any order.
+    The cosine of a zero vector is 0. Cost: O(kmd), in blocks, so that memory does not grow with k·m.
 
     Args:
         true: the vectors of the exact selection, shape (…, k, d).
-        approx: those of the approximation, shape (…, m, d), with the same leading dimensions.
+        approx: the vectors of the approximation, shape (…, m, d), with the same leading dimensions.
 
     Returns:
         Similarities in [−1, 1], of the shape of the leading dimensions.

@@ -1,7 +1,8 @@
-"""Layers: :class:`TopK` to start with, one thin ``torch.nn.Module`` per operator, and samples of exactly k.
+"""Layers: start with :class:`TopK`; there is one thin ``torch.nn.Module`` per operator, and one for sampling.
 
-All share settings and rules: temperatures are float32 state that is saved, annealed in place or learned;
-``eval()`` removes randomness and nothing else (``eval_mode=``); ``layer.selected(scores)`` gives indices.
+All layers share their settings and rules. The temperature is float32 state: it is saved, and can be annealed
+in place or learned. ``eval()`` removes randomness and nothing else (change that with ``eval_mode=``).
+``layer.selected(scores)`` gives the indices of the selected entries.
 """
 
 from khot.nn.activation import TopKActivation

@@ -1,4 +1,4 @@
-"""A layer's temperature from a batch of scores: found, checked, and made common to all processes."""
+"""Set a layer's temperature from a batch of scores, to the same value in all processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CURE = "give temperature=, or call layer.calibrate_(scores) later, with scores o
 
 
 def check_calibrate(name: str, spec: Relaxation, share: float, argument: str = "calibrate") -> None:
-    """Raise unless it is a share that can be had of this method."""
+    """Raise unless ``share`` lies between 0 and 1 and the method is not random."""
     if isinstance(share, bool) or not isinstance(share, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a number, got {share!r}")
     if not 0 < share < 1:
@@ -31,11 +31,11 @@ def check_calibrate(name: str, spec: Relaxation, share: float, argument: str = "
 def common_temperature(
     name: str, scores: Tensor, k: float | Tensor, *, dim: int, **settings: Any
 ) -> float | None:
-    """The temperature of :func:`khot.calibrate_temperature`; of a process group, the geometric mean.
+    """The temperature of :func:`khot.calibrate_temperature`; in a process group, the geometric mean over it.
 
-    Every process takes part even if it finds none: one that raised alone would leave the others waiting.
-    Where k takes all n entries the temperature changes nothing: such scores have no say, and if no process
-    has others, it is None.
+    Every process takes part even if its own calibration fails: if one raised alone, the others would wait
+    forever. Where k is at least n the temperature has no effect, so those scores do not count. The result is
+    None if no process has scores that count.
     """
     failure: ValueError | None = None
     decides = not float(k) >= scores.shape[dim]

@@ -1,4 +1,4 @@
-"""What ``eval()`` means, the same for every layer: it removes randomness, and nothing else."""
+"""The meaning of ``eval()``, the same for every layer: it removes randomness and changes nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EvalMode = Literal["same", "hard", "random"]
 
 
 def check_eval_mode(name: str, eval_mode: str, *, random: bool) -> None:
-    """Raise unless it is one of the three, and can be had."""
+    """Raise unless ``eval_mode`` is a known one; ``"random"`` also needs a random method."""
     check_choice(name, "eval_mode", eval_mode, ("same", "hard", "random"))
     if eval_mode == "random" and not random:
         raise ValueError(f"{name}: eval_mode = 'random' needs a random method; this one has no randomness")
@@ -26,11 +26,11 @@ def check_eval_mode(name: str, eval_mode: str, *, random: bool) -> None:
 def noise_free(
     spec: Relaxation, options: Mapping[str, Any], device: torch.device
 ) -> tuple[Relaxation, dict[str, Any]]:
-    """A random method without its randomness: the method to call instead, and its options.
+    """Replace a random method by one without randomness: the method to call instead, and its options.
 
-    A method that names its noiseless form (``Relaxation.noiseless``) is that; any other takes one fixed
-    noise, the same in every call, and in every row where the method can share it: then what becomes of a
-    row does not depend on the batch that it is in.
+    If the method names a noiseless form (``Relaxation.noiseless``), that is used. Otherwise the method gets
+    fixed noise, the same in every call. If the method can share its noise between rows, it does, so that the
+    result of a row does not depend on the rest of the batch.
     """
     if spec.noiseless is not None:
         return get(spec.noiseless), {}

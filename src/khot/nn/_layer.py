@@ -1,4 +1,4 @@
-"""What all layers that select k share: how many, along which dimension, what ``eval()`` means, saved k."""
+"""The base of all layers that select k entries: k, the dimension, ``eval()``, and the saved state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SelectingLayer", "checked_k", "whole_k"]
 
 
 class SelectingLayer(Tempered):
-    """A layer that selects k along a dimension; a subclass says how."""
+    """A layer that selects k entries along a dimension; subclasses define how."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class SelectingLayer(Tempered):
         return self.training or self.eval_mode == "random"
 
     def selected(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The indices of the round(k) best entries, best first, in the place of ``dim``; for export.
+        """The indices of the round(k) best entries along ``dim``, best first; for export.
 
-        The same in training and evaluation, without noise. Ties go to the lower index. Where fewer are
-        allowed, the places left over are −1.
+        The result is the same in training and evaluation, and never has noise. Ties go to the lower index. If
+        fewer than k entries are allowed, the remaining indices are −1.
         """
         name = f"{type(self).__name__}.selected"
         last = position(name, scores, self.dim)
@@ -62,15 +62,15 @@ class SelectingLayer(Tempered):
         return torch.where(exists, indices, -1).movedim(-1, last)
 
     def get_extra_state(self) -> Tensor:
-        """A fixed k, or k_max if it is learned, and whether the temperature is settled; beside the state.
+        """Extra state to save: k (k_max if k is learned), and whether the temperature is calibrated.
 
-        As a tensor, which every format of checkpoints can hold.
+        It is a tensor, so that every checkpoint format can hold it.
         """
         state = [float(self._fixed_k()), float(self._settled), float(self.kappa is not None)]
         return torch.tensor(state, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Check that what was saved had this k; what is learned in one alone is a missing key of torch's."""
+        """Check that the saved k equals this one; if only one of the two is learned, torch reports it."""
         saved, settled, learned = (number.item() for number in state)
         if bool(learned) == (self.kappa is not None) and saved != self._fixed_k():
             what = "k_max" if learned else "k"
@@ -93,7 +93,7 @@ class SelectingLayer(Tempered):
 
 
 def checked_k(name: str, k: float, argument: str = "k") -> int | float:
-    """A budget as a Python number, an integer if it is whole."""
+    """A budget as a Python number: an int if its value is an integer."""
     if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a number, got {k!r}")
     if not 0 <= k < math.inf:
@@ -102,7 +102,7 @@ def checked_k(name: str, k: float, argument: str = "k") -> int | float:
 
 
 def whole_k(name: str, k: float) -> int:
-    """A budget that must be an integer, as a Python one."""
+    """A budget that must be an integer, as a Python int."""
     number = checked_k(name, k)
     if isinstance(number, float):
         raise ValueError(f"{name}: k must be an integer, got {k}")

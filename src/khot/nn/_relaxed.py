@@ -1,4 +1,4 @@
-"""What the layers of relaxations share: a method and its options, a learned budget, calibration."""
+"""The base of the layers for relaxations: a method and its options, a learned budget, calibration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["RelaxedLayer"]
 
 
 class RelaxedLayer(SelectingLayer):
-    """A relaxation and its settings (see :class:`khot.nn.TopK`); a subclass says how it is called."""
+    """A relaxation and its settings (see :class:`khot.nn.TopK`); subclasses define the call."""
 
     _any_method: ClassVar[bool]  # whether the class leaves the method open: then it is shown
 
@@ -92,9 +92,9 @@ class RelaxedLayer(SelectingLayer):
     def calibrate_(self, scores: Tensor, *, weight_on_topk: float = 0.9, mask: Tensor | None = None) -> None:
         """Set the temperature so that this share of the weight of ``scores`` lies on their top k.
 
-        Take scores as the layer will see them: those of an untrained scorer are often far smaller than
-        those it ends with, and the temperature with them. In a process group all must call it, and all take
-        the geometric mean.
+        Use scores like those the layer will see later. An untrained scorer often gives far smaller scores
+        than a trained one, and then the temperature comes out too small. In a process group every process
+        must call this method; all get the geometric mean of their temperatures.
         """
         found = self._calibrated(scores, weight_on_topk, mask)
         if found is None:
@@ -167,7 +167,7 @@ class RelaxedLayer(SelectingLayer):
             )
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take what was saved; a layer that does not calibrate has nothing to wait for."""
+        """Load what was saved; a layer without ``calibrate`` counts as calibrated."""
         super().set_extra_state(state)
         self._settled = self._settled or self.calibrate is None
 

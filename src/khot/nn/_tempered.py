@@ -1,4 +1,4 @@
-"""What layers with a temperature share: it is float32 state, saved, annealed in place, or learned."""
+"""The base of layers with a temperature: float32 state that is saved, annealed in place, or learned."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _COLDEST = 80.0  # exp(±80) is a normal number in float32
 class Tempered(nn.Module):
     r"""The base of layers with a temperature.
 
-    A fixed temperature is a float32 buffer ``temperature`` in the ``state_dict``; to anneal it, assign a
-    number: it is written in place, so that nothing is compiled anew. A learned one is a float32 parameter
+    A fixed temperature is a float32 buffer ``temperature`` in the ``state_dict``. To anneal it, assign a
+    number: it is written in place, so nothing is recompiled. A learned temperature is a float32 parameter
     ``log_temperature``, :math:`\tau = e^\theta`, kept within :math:`e^{\pm 80}`. Both stay float32 whatever
-    the model is cast to: in a half type a schedule would stand still, and an optimiser's steps be lost.
+    the model is cast to: in half precision, rounding would swallow small steps of a schedule or an optimiser.
 
-    A layer made with ``temperature=None`` has none.
+    A layer made with ``temperature=None`` has no temperature.
     """
 
     log_temperature: nn.Parameter | None
@@ -109,7 +109,7 @@ class Tempered(nn.Module):
 
 
 def shown(value: float | Tensor) -> str:
-    """A number for ``repr``; that of a tensor without values is a question mark."""
+    """A number for ``repr``; a question mark for a tensor without values (on the meta device)."""
     if isinstance(value, Tensor):
         if value.is_meta or type(value) not in (Tensor, nn.Parameter):
             return "?"

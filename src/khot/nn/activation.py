@@ -1,4 +1,4 @@
-"""An activation that lets k of its units pass."""
+"""An activation that keeps the k largest units and sets the others to 0."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ By = Literal["value", "magnitude"]
 
 
 class TopKActivation(RelaxedLayer):
-    r"""The ``k`` largest of each row unchanged, all others 0: :math:`x \odot y`, with a method's weights.
+    r"""Keep the ``k`` largest units of each row and set the others to 0: :math:`x \odot y`, y the weights.
 
-    Forward as in k-winners-take-all and TopK autoencoders; backward the gates learn too, by the gradient of
-    the relaxation, so that units near the cut hear of it. (``x * khot.hard_topk(x, k)`` is the same without
-    that.) Put a ``ReLU`` before it where units must not be negative.
+    The forward pass is that of k-winners-take-all and of TopK autoencoders. In the backward pass the gates
+    have a gradient too, that of the relaxation, so units just below the cut can learn to pass.
+    (``x * khot.hard_topk(x, k)`` has the same values without that gradient.) Put a ``ReLU`` before this layer
+    if units must not be negative.
 
     Args:
-        k: how many.
+        k: how many units to keep.
         method: the relaxation.
-        hard: k units unchanged forward; False multiplies all units by their soft weights.
-        by: which are the largest, by ``"value"`` or by ``"magnitude"``.
-        settings: of :class:`TopK`.
+        hard: True keeps k units unchanged; False multiplies all units by their soft weights.
+        by: rank units by ``"value"`` or by ``"magnitude"``.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> TopKActivation(2)(torch.tensor([3.0, 0.5, 2.0, 1.0])).tolist()
@@ -55,7 +56,7 @@ class TopKActivation(RelaxedLayer):
     def gates(
         self, x: Tensor, mask: Tensor | None = None, *, generator: torch.Generator | None = None
     ) -> Tensor:
-        """What ``x`` is multiplied by: its k-hot weights."""
+        """The k-hot weights by which ``x`` is multiplied."""
         scores = x.abs() if self.by == "magnitude" else x
         method, settings = self._now(scores, mask, generator)
         k = self.k
@@ -68,7 +69,7 @@ class TopKActivation(RelaxedLayer):
     ) -> Tensor:
         """``x`` with all but its k largest entries 0; ``mask`` is True where an entry may pass.
 
-        ``generator`` is where the noise of a random method comes from.
+        ``generator`` is the source of a random method's noise.
         """
         gates = self.gates(x, mask, generator=generator)
         # What may not pass can be anything: 0 · inf is NaN.

@@ -1,4 +1,4 @@
-"""The layers of the random operators. In evaluation their randomness is gone: see ``eval_mode``."""
+"""The layers of the random operators. In evaluation they are not random: see ``eval_mode``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ __all__ = ["GumbelTopK", "PerturbedTopK"]
 
 
 class GumbelTopK(TopK):
-    """Gumbel top-k as a layer; see :func:`khot.gumbel_topk`. Without noise, in evaluation: sigmoid top-k.
+    """Gumbel top-k as a layer; see :func:`khot.gumbel_topk`. In evaluation it is sigmoid top-k: no noise.
 
     Args:
         k: how many.
-        settings: of :class:`TopK`; the temperature is that of the relaxation.
+        settings: further arguments of :class:`TopK`; the temperature is that of the relaxation, not of the
+            noise.
 
     Example:
         >>> layer = GumbelTopK(2, hard=True)
@@ -30,13 +31,13 @@ class GumbelTopK(TopK):
 
 
 class PerturbedTopK(TopK):
-    """Perturbed top-k as a layer; see :func:`khot.perturbed_topk`. In evaluation its noise stays the same.
+    """Perturbed top-k as a layer; see :func:`khot.perturbed_topk`. In evaluation its noise is fixed.
 
     Args:
         k: how many.
-        samples: how many hard selections are averaged, at least 2.
+        samples: how many hard selections to average, at least 2.
         noise: ``"normal"`` or ``"gumbel"``.
-        settings: of :class:`TopK`; the temperature is that of the noise.
+        settings: further arguments of :class:`TopK`; the temperature is the scale of the noise.
 
     Example:
         >>> layer = PerturbedTopK(2, samples=64, temperature=0.1)

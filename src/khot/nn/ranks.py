@@ -17,11 +17,11 @@ __all__ = ["DifferentiableTopK", "PairwiseTopK", "SoftRankTopK"]
 class DifferentiableTopK(nn.Module):
     """Soft one-hot rows for the ranks 1 … k, with the signature of the topknets project.
 
-    Row r of the result is 'the r-th best' and sums to one at every temperature. (The published code, which
-    pairs 0-based positions with 1-based ranks, picks the ranks 1, 1, 2 for k = 3.)
+    Row r of the result selects the r-th best entry and sums to one at every temperature. (The published code
+    pairs 0-based positions with 1-based ranks: for k = 3 it picks the ranks 1, 1, 2.)
 
     Args:
-        k: how many rows.
+        k: the number of rows.
 
     Example:
         >>> rows = DifferentiableTopK(2)(torch.tensor([[0.1, 0.9, 0.5]]), tau=0.05)
@@ -48,7 +48,7 @@ class PairwiseTopK(TopK):
     Args:
         k: how many.
         window: the width of the windows; by default the temperature.
-        settings: of :class:`TopK`; the temperature is that of the comparisons.
+        settings: further arguments of :class:`TopK`; the temperature is that of the comparisons.
 
     Example:
         >>> PairwiseTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -66,7 +66,7 @@ class SoftRankTopK(TopK):
         k: how many.
         window: the width of the windows; by default the temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
-        settings: of :class:`TopK`; the temperature is that of the ranks.
+        settings: further arguments of :class:`TopK`; the temperature is that of the ranks.
 
     Example:
         >>> SoftRankTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)

@@ -1,4 +1,4 @@
-"""The layers of the operators with a row for every rank."""
+"""The layers of the operators that have one soft one-hot row per rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SoftsortTopK(TopK):
 
     Args:
         k: how many.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> SoftsortTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -43,7 +43,7 @@ class NeuralsortTopK(TopK):
 
     Args:
         k: how many.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> NeuralsortTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -61,7 +61,7 @@ class NetworkTopK(TopK):
         k: how many.
         network: ``"bitonic"`` or ``"odd_even"``.
         distribution: ``"logistic"`` or ``"cauchy"``.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> NetworkTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -84,8 +84,8 @@ class SuccessiveHalvingTopK(TopK):
 
     Args:
         k: how many.
-        boost: how a pair shares its slot, ``"softmax"`` or ``"base20"``.
-        settings: of :class:`TopK`.
+        boost: how the two entries of a pair share their slot, ``"softmax"`` or ``"base20"``.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> SuccessiveHalvingTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -102,7 +102,7 @@ class IterativeTopK(TopK):
     Args:
         k: how many.
         variant: ``"corrected"`` or ``"as-printed"``.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> IterativeTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -119,7 +119,7 @@ class SuccessiveSoftmaxTopK(TopK):
     Args:
         k: how many.
         capped: project weights above 1 on the capped simplex.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> SuccessiveSoftmaxTopK(2, temperature=0.1)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -136,7 +136,7 @@ class SinkhornTopK(TopK):
     Args:
         k: the budget, or its starting value if it is learned.
         variant: ``"plain"`` or ``"sorted"``, for which k must be an integer and cannot be learned.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> SinkhornTopK(2, temperature=0.5)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)

@@ -24,23 +24,22 @@ class SampledTopK(SelectingLayer):
 
     .. math:: x \sim p_\theta \text{ (training)}, \qquad x = \operatorname{topk}(\theta) \text{ (evaluation)}
 
-    k and the state of the estimator (its temperature, the step of ``adaptive_imle``) are saved by
-    ``state_dict``.
+    ``state_dict`` saves k and the state of the estimator (its temperature, the step of ``adaptive_imle``).
 
     Args:
         k: how many.
-        design: what to sample from, for estimators that leave the choice: see ``khot.sample``. By default the
-            estimator's own.
-        estimator: how the gradient comes about: a name in ``khot.estimators.names()``, but not
-            ``score_function``, which needs losses; or an estimator of ``khot.estimators.get``.
-        temperature: of estimators that have one; float32 state, which a
-            :class:`khot.schedules.TemperatureScheduler` anneals. By default the estimator's own.
-        learn_temperature: make it a parameter.
-        eval_mode: ``"same"`` and ``"hard"`` take the k largest in evaluation; ``"random"`` goes on sampling.
+        design: the distribution to sample from, for estimators that accept one (see ``khot.sample``). By
+            default the estimator's own.
+        estimator: the gradient estimator: a name in ``khot.estimators.names()``, or an estimator from
+            ``khot.estimators.get``. ``score_function`` is not accepted, because it needs the losses.
+        temperature: for estimators that have one; float32 state that a
+            :class:`khot.schedules.TemperatureScheduler` can anneal. By default the estimator's own.
+        learn_temperature: make the temperature a parameter.
+        eval_mode: ``"same"`` and ``"hard"`` take the k largest in evaluation; ``"random"`` keeps sampling.
         dim: the dimension that sums to ``k``.
-        largest: whether large scores are wanted, or small ones.
-        at_most: a ``k`` above n takes all, instead of an error.
-        options: of the estimator.
+        largest: False prefers small scores.
+        at_most: accept a ``k`` above n, and take all entries.
+        options: further options of the estimator.
 
     Example:
         >>> layer = SampledTopK(2, design="tree_pivotal")
@@ -93,7 +92,7 @@ class SampledTopK(SelectingLayer):
 
     @property
     def estimator(self) -> Estimator:
-        """The estimator with its options as they are now."""
+        """The estimator with its current options."""
         if "temperature" not in self._estimator.options:
             return self._estimator
         now = self._current_temperature()

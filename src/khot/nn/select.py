@@ -22,10 +22,10 @@ class Select(RelaxedLayer):
     Args:
         k: how many vectors, an integer.
         method: the relaxation.
-        hard: k unchanged vectors forward, the soft selection's gradient backward.
-        order: the selected vectors by ``"score"`` or by ``"position"``.
-        settings: of :class:`TopK`, but not ``learn_k``; in evaluation ``eval_mode="hard"`` gives unchanged
-            vectors.
+        hard: k unchanged vectors forward, the gradient of the soft selection backward.
+        order: order the selected vectors by ``"score"`` or by ``"position"``.
+        settings: further arguments of :class:`TopK`, except ``learn_k``. With ``eval_mode="hard"`` the
+            vectors are unchanged in evaluation.
 
     Example:
         >>> values, scores = torch.eye(3), torch.tensor([0.1, 0.9, 0.5])
@@ -58,7 +58,7 @@ class Select(RelaxedLayer):
     ) -> Selection:
         """Select among ``values`` (…, n, d) by ``scores`` (…, n); ``mask`` is True where that is allowed.
 
-        ``generator`` is where the noise of a random method comes from.
+        ``generator`` is the source of a random method's noise.
         """
         method, settings = self._now(scores, mask, generator)
         return select(values, scores, int(self._k), method, order=self.order, **settings)

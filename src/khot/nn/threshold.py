@@ -1,4 +1,4 @@
-"""The layers of the threshold family, whose budget may be any number and can be learned."""
+"""The layers of the threshold family: k may be any real number and can be learned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SigmoidTopK(TopK):
 
     Args:
         k: the budget, or its starting value if it is learned.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> layer = SigmoidTopK(2, temperature=0.5)
@@ -30,7 +30,11 @@ class SigmoidTopK(TopK):
 
 
 class LaplaceTopK(TopK):
-    r"""Laplace top-k as a layer; see :func:`khot.laplace_topk`. Arguments as :class:`SigmoidTopK`.
+    r"""Laplace top-k as a layer; see :func:`khot.laplace_topk`.
+
+    Args:
+        k: the budget, or its starting value if it is learned.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> LaplaceTopK(2, temperature=0.5)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -42,7 +46,11 @@ class LaplaceTopK(TopK):
 
 
 class NormalTopK(TopK):
-    r"""Normal top-k as a layer; see :func:`khot.normal_topk`. Arguments as :class:`SigmoidTopK`.
+    r"""Normal top-k as a layer; see :func:`khot.normal_topk`.
+
+    Args:
+        k: the budget, or its starting value if it is learned.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> NormalTopK(2, temperature=0.5)(torch.tensor([[4.0, 1.0, 3.0, 2.0]])).sum(-1)
@@ -59,7 +67,7 @@ class SparseTopK(TopK):
     Args:
         k: the budget, or its starting value if it is learned.
         norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
-        settings: of :class:`TopK`.
+        settings: further arguments of :class:`TopK`.
 
     Example:
         >>> SparseTopK(2, norm=1.5)

@@ -1,4 +1,4 @@
-"""The layer to start with: any relaxation, with a temperature and a budget that can be learned."""
+"""The layer to start with: any relaxation; temperature and k can be learned."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ __all__ = ["TopK"]
 class TopK(RelaxedLayer):
     r"""K-hot weights of scores by any relaxation, as a layer; see :func:`khot.topk`.
 
-    Temperature and learned budget are float32 state that ``state_dict`` saves; a fixed k is saved beside
-    them, and loading into a layer with another one is an error. A learned budget stays in (0, k_max) as
+    ``state_dict`` saves the temperature and a learned budget as float32. It saves a fixed k too, and loading
+    into a layer with another k is an error. A learned budget stays in (0, k_max):
     :math:`k = k_{\max}\,\sigma(\kappa)`.
 
     Args:
-        k: how many, or the starting value if it is learned.
+        k: how many entries to select, or the starting value if it is learned.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, or its starting value if it is learned; by default 1. Assign to
             ``layer.temperature`` to anneal it, as :class:`khot.schedules.TemperatureScheduler` does.
         learn_temperature: make the temperature a parameter.
         learn_k: make the budget a parameter (methods with real k); needs ``k_max``. Train it with
-            ``hard=True``: with soft gates the slope undoes the gate and the budget collapses.
+            ``hard=True``: with soft gates the following layer can scale up small gates again, and the
+            budget collapses.
         k_max: the largest budget that can be learned, > k.
-        calibrate: in place of ``temperature``: the share of the weight that is to lie on the top k, as 0.9.
-            The temperature is set once, by the scores of the first training batch, and saved. Those of an
-            untrained scorer are often too small: prefer :meth:`calibrate_` with scores of a trained one.
-        eval_mode: what ``eval()`` changes. ``"same"``: randomness is gone, nothing else; ``"hard"``: exactly
-            round(k) are selected; ``"random"``: a random method goes on drawing.
+        calibrate: use this instead of ``temperature``: the share of the weight, such as 0.9, that should lie
+            on the top k. The layer sets its temperature once, from the scores of the first training batch,
+            and saves it. Scores of an untrained model are often too small: prefer :meth:`calibrate_` with
+            scores of a trained model.
+        eval_mode: what ``eval()`` changes. ``"same"``: it removes randomness, nothing else; ``"hard"``: it
+            selects exactly round(k) entries; ``"random"``: a random method keeps drawing.
         hard: exact hard top-k forward, the relaxation's gradient backward.
         dim: the dimension along which to select.
         largest: False selects the smallest scores.
-        at_most: a ``k`` above n selects all, instead of an error.
-        options: of the method, and ``capped``.
+        at_most: accept a ``k`` above n, and select all entries.
+        options: further options of the method, and ``capped``.
 
     Example:
         >>> layer = TopK(2, temperature=0.5)
@@ -53,7 +55,7 @@ class TopK(RelaxedLayer):
     ) -> Tensor:
         """The k-hot weights of ``scores``; ``mask`` is True where an entry may be selected.
 
-        ``generator`` is where the noise of a random method comes from.
+        ``generator`` is the source of a random method's noise.
         """
         method, settings = self._now(scores, mask, generator)
         k = self.k

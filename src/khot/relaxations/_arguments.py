@@ -1,8 +1,7 @@
-"""The arguments every operator shares: checked once, here, with one wording.
+"""Checks for the arguments that all operators share, in one place and with one wording.
 
-An error names the function, the argument, the rule and the value. Numbers are checked always;
-tensors only where reading their values costs no device synchronisation (plain CPU tensors in
-eager mode).
+An error names the function, the argument, the rule and the value. Numbers are always checked. The values of
+tensors are checked only where reading them needs no device synchronisation (plain CPU tensors in eager mode).
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
 class Rows(NamedTuple):
     """A checked problem with the selected dimension last.
 
-    ``scores`` holds −inf where the mask excludes; ``k`` and ``temperature`` have shape (…, 1) and the
-    dtype of computation; ``n_sorted`` says how many of the largest scores matter if k is a number (so
-    that a partial sort is enough), and is None if it is a tensor.
+    ``scores`` is −inf where the mask is False; ``k`` and ``temperature`` have shape (…, 1) and the dtype of
+    computation. If k is a number, ``n_sorted`` is how many of the largest scores matter, so that a partial
+    sort is enough; if k is a tensor, it is None.
     """
 
     scores: Tensor
@@ -96,7 +95,7 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
 
 
 def directed(scores: Tensor, largest: bool) -> Tensor:
-    """The scores whose largest are wanted: the one place where ``largest=False`` turns them round."""
+    """The scores, negated if ``largest=False``, so that the largest are always wanted."""
     return scores if largest else -scores
 
 
@@ -136,7 +135,7 @@ def check_budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, int
 
 
 def check_count(name: str, scores: Tensor, k: int, dim: int, *, at_most: bool = False) -> int:
-    """An integer k, 0 ≤ k ≤ n (or beyond n with ``at_most``), as a Python int: results have k places."""
+    """Check an integer k, 0 ≤ k ≤ n (or above n with ``at_most``), and return it as a Python int."""
     if isinstance(k, Tensor):
         raise TypeError(
             f"{name}: k must be one integer, got a tensor: the result has k places, the same in all rows"
@@ -160,7 +159,7 @@ def check_at_most(name: str, k: Number | Tensor) -> None:
 
 
 def at_most_all(name: str, scores: Tensor, k: Number | Tensor, dim: int) -> Number | Tensor:
-    """The budget, or n where it is more."""
+    """The budget, limited to n."""
     n = scores.shape[dim]
     check_at_most(name, k)
     return k.clamp_max(n) if isinstance(k, Tensor) else min(k, n)
@@ -187,7 +186,7 @@ def allowed_scores(name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
-    """The temperature, or the nearest to it that is neither 0 nor infinite in ``dtype``."""
+    """The temperature, moved into the range of ``dtype`` so that it is neither 0 nor infinite."""
     if type(temperature) is float and 1e-30 < temperature < 1e30:
         return temperature
     info = torch.finfo(dtype)
@@ -197,9 +196,9 @@ def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | T
 
 
 def exponential(log_temperature: Tensor) -> Tensor:
-    """A temperature that is learned by its logarithm: exp, or the nearest number not 0 nor infinite.
+    """exp of a learned log-temperature, kept away from 0 and infinity.
 
-    Its derivative is τ there too, so that the logarithm can come back.
+    The derivative is τ there too, so that the parameter can move back into range.
     """
     info = torch.finfo(log_temperature.dtype)
     nearest = log_temperature.detach().exp().clamp(info.tiny, info.max)
@@ -207,16 +206,16 @@ def exponential(log_temperature: Tensor) -> Tensor:
 
 
 def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
-    """The temperatures (…, 1), raised where a score of the row divided by it would overflow.
+    """The temperatures (…, 1), raised where a score divided by its temperature would overflow.
 
-    So high a quotient means a hard selection, and so does the largest one that does not overflow.
+    Such a large quotient means a hard selection, and so does the largest quotient that does not overflow.
     """
     largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
     return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
 
 
 def inverse(temperature: Tensor) -> Tensor:
-    """1/τ, with a gradient that is 0 and not NaN where nothing depends on it, also if 1/τ² overflows."""
+    """1/τ, with a gradient of 0 instead of NaN where nothing depends on τ, even if 1/τ² overflows."""
     if not temperature.requires_grad:
         return 1 / temperature
     by_logarithm = torch.exp(-temperature.log())
@@ -224,7 +223,7 @@ def inverse(temperature: Tensor) -> Tensor:
 
 
 def divided(scores: Tensor, temperature: Tensor) -> Tensor:
-    """x/τ, with such a gradient in τ; what is infinite stays so, and has none."""
+    """x/τ, with the gradient in τ of :func:`inverse`; infinite entries stay infinite and have no gradient."""
     if not temperature.requires_grad:
         return scores / temperature
     finite = scores.isfinite()
@@ -255,7 +254,7 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
 
 
 def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:
-    """Check that a word is one of those known."""
+    """Check that ``value`` is one of the ``choices``."""
     known = list(choices)
     if value not in known:
         words = ", ".join(repr(word) for word in known[:-1])
@@ -263,7 +262,7 @@ def check_choice(name: str, argument: str, value: object, choices: Iterable[str]
 
 
 def check_generator(name: str, generator: torch.Generator | None) -> None:
-    """Check that it is a generator, or None for torch's own."""
+    """Check that ``generator`` is a generator, or None for torch's global one."""
     if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
 

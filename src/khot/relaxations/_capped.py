@@ -1,4 +1,4 @@
-"""Weights that may exceed 1, brought back: the projection on the capped simplex."""
+"""Bring weights above 1 back into [0, 1]: the projection on the capped simplex."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def capped_weights(
 ) -> Tensor:
     """The point of the capped simplex nearest to the weights ``y`` of ``scores``.
 
-    Excluded entries (by the mask or by −inf) stay at 0: to the projection they are not there. With ``hard``
-    the value is that of the hard selection and the gradient that of the projected weights.
+    Entries that are excluded (by the mask or by −inf) stay at 0; the projection leaves them out. With
+    ``hard`` the value is the hard selection and the gradient is that of the projected weights.
     """
     allowed = allowed_scores("topk", scores, mask) != -math.inf
     soft = sparse_topk(y, k, dim=dim, mask=allowed)

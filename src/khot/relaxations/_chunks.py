@@ -1,4 +1,4 @@
-"""Work in parts, so that memory stays bounded: how many items at a time, and which."""
+"""Split work into chunks so that memory stays bounded."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ AT_ONCE = 1 << 22  # entries in memory at a time
 
 
 def at_once(entries: int, limit: int | None = None) -> int:
-    """How many items of so many entries each may be in memory at a time: one at least."""
+    """How many items of ``entries`` entries each may be in memory at a time; at least one."""
     return max(1, (AT_ONCE if limit is None else limit) // max(1, entries))
 
 
 def chunks(items: int, entries: int, limit: int | None = None) -> Iterator[slice]:
-    """The items 0 … ``items`` − 1 of so many ``entries`` each, in slices of as many as memory may hold."""
+    """Slices of 0 … ``items`` − 1, each as large as memory allows at ``entries`` entries per item."""
     size = at_once(entries, limit)
     return (slice(begin, min(begin + size, items)) for begin in range(0, items, size))

@@ -1,7 +1,8 @@
-"""First derivatives in forward mode where an ``autograd.Function`` cannot say them: compiled.
+"""First derivatives in forward mode under ``torch.compile``.
 
-Dynamo rejects a Function with a ``jvp``. There an operator is y* + J (x − x*), with x* = x without its
-derivatives: the value of y*, and the first derivatives of J in every mode. Second ones are not.
+Dynamo rejects an ``autograd.Function`` with a ``jvp``. There an operator is computed as y* + J (x − x*),
+where x* is x without its derivatives. This has the value y* and the first derivatives J in every mode. Second
+derivatives are not available.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ __all__ = ["motion", "must_linearise"]
 
 
 def must_linearise() -> bool:
-    """Whether this is compiled, inside ``torch.func.jvp`` or another forward mode."""
+    """Whether this runs compiled and in forward mode, such as inside ``torch.func.jvp``."""
     return torch.compiler.is_compiling() and inside_forward_mode()
 
 
 def motion(x: Tensor) -> Tensor:
-    """x − x*: 0, with the derivatives of x; without any where x is infinite."""
+    """x − x*: zero, with the derivatives of x; no derivatives where x is infinite."""
     finite = x.isfinite()
     return torch.where(finite, torch.where(finite, x, 0) - torch.where(finite, x, 0).detach(), 0)

@@ -1,7 +1,7 @@
-"""Noise that can be drawn twice: from a generator, and again from the state it was in.
+"""Noise that can be drawn twice: from a generator, and again from the generator's earlier state.
 
-Drawn in float64 whatever the dtype of the scores: one seed gives one noise, and the largest of a million
-Gumbel variables does not depend on the resolution of float32.
+It is drawn in float64 whatever the dtype of the scores. So one seed gives the same noise for all dtypes, and
+the largest of a million Gumbel variables does not suffer from the resolution of float32.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def gumbel(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
 
 
 def state_of(generator: torch.Generator | None, device: torch.device) -> Tensor | None:
-    """The state of a generator, or of the default one of the device; None where there are no values."""
+    """The state of a generator, or of the device's default one; None for tensors without values (meta)."""
     if generator is not None:
         return generator.get_state()
     if device.type == "meta":
@@ -40,7 +40,7 @@ def state_of(generator: torch.Generator | None, device: torch.device) -> Tensor 
 
 
 def replay(state: Tensor | None, device: torch.device) -> torch.Generator | None:
-    """Another generator in that state, so that the first is not disturbed."""
+    """A second generator in that state, so that the first one is not advanced."""
     if state is None:
         return None
     generator = torch.Generator(device)

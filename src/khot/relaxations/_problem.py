@@ -1,8 +1,8 @@
-"""Operators with a row for every rank: what softsort, neuralsort and sorting networks share.
+"""Operators with one row per rank: what softsort, neuralsort and sorting networks share.
 
-A row is a distribution over the entries, row r for 'the r-th best'; the weights are the sum of k rows. Here
-arguments are checked, entries that need no relaxation are settled, and the rest is brought to one form:
-scores in units of the temperature, relative to the k-th largest of their row, all finite.
+Row r is a distribution over the entries that says which is the r-th best; the weights are the sum of k rows.
+This module checks the arguments and settles the entries that need no relaxation. It brings the others to one
+form: finite scores in units of the temperature, relative to the k-th largest of their row.
 
 Entries at +inf are the best: s of them share the rows 1 … s, and row r > s is row r − s of the others.
 """
@@ -93,8 +93,8 @@ def relaxed_weights(
 ) -> Tensor:
     """The weights of the operator called ``name``.
 
-    ``dtype`` is that of computation, if not the usual one; scores that are not ``anchored`` keep their zero.
-    Short rows are taken by the ``kernel``, if there is one.
+    ``dtype`` overrides the usual dtype of computation. With ``anchored=False`` the scores are not shifted.
+    The ``kernel``, if there is one, computes short rows.
     """
     last = position(name, scores, dim)
     scores = directed(scores, largest)
@@ -141,8 +141,8 @@ def relaxed_matrix(
 ) -> Tensor:
     """Soft one-hot rows ``first`` … k (…, n); those beyond the number of allowed entries are 0.
 
-    Where nothing is to be settled, ``rows_of`` that ``takes_none`` gets that for what is allowed; without a
-    gradient the ``kernel`` takes short rows.
+    With ``takes_none``, ``rows_of`` gets None for the allowed entries where all of them are allowed. The
+    ``kernel`` computes short rows that need no gradient.
     """
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last)
@@ -171,9 +171,9 @@ def relaxed_matrix(
 
 
 def attached(result: Tensor, z: Tensor) -> Tensor:
-    """The result; if it does not depend on the scores, as a constant function of them.
+    """The result, connected to the graph of the scores even if it does not depend on them.
 
-    So a backward pass through it works, and gives 0, whether or not there was anything to decide.
+    So a backward pass always works; it gives 0 where there was nothing to decide.
     """
     if result.requires_grad or not z.requires_grad:
         return result
@@ -182,7 +182,7 @@ def attached(result: Tensor, z: Tensor) -> Tensor:
 
 
 def softmax_rows(logits: Tensor, allowed: Allowed) -> Tensor:
-    """Over the allowed entries; over all, for want of a number, where there are none."""
+    """Softmax over the allowed entries; over all entries if none is allowed, to avoid NaN."""
     if allowed is None:
         return torch.softmax(logits, -1)
     excluded = ~allowed & allowed.any(-1, keepdim=True)
@@ -212,7 +212,7 @@ def open_problem(
     *,
     anchored: bool = True,
 ) -> OpenProblem:
-    """For an operator that selects by itself, along the last dimension."""
+    """The checked problem, for an operator that selects along the last dimension by itself."""
     last = position(name, scores, -1)
     k_rows = budget(name, scores, check_count(name, scores, k, last), last)
     rows, tau = _in_rows(name, scores, temperature, last, mask, None)
@@ -224,7 +224,7 @@ def open_problem(
 
 
 def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> WeightsOf:
-    """The sum of normalised rows, a block of rows at a time: the matrix is never whole in memory."""
+    """The sum of normalised rows, computed block by block: the whole matrix is never in memory."""
 
     def weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
         logits = logits_of(z, allowed)
@@ -254,7 +254,7 @@ def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsO
 
 
 def in_full(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
-    """Which are allowed (…, n) and k (…, 1), as tensors, for operators whose rows differ in both."""
+    """The allowed entries (…, n) and k (…, 1) as tensors, for operators that need both for each row."""
     if allowed is None:
         allowed = torch.ones(z.shape, dtype=torch.bool, device=z.device)
     if k is None:
@@ -263,7 +263,7 @@ def in_full(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> tuple[T
 
 
 def where_allowed(allowed: Allowed, z: Tensor, otherwise: float) -> Tensor:
-    """z (…, n), and another number at the entries that are not allowed."""
+    """z (…, n), with ``otherwise`` at the entries that are not allowed."""
     return z if allowed is None else torch.where(allowed, z, otherwise)
 
 

@@ -1,4 +1,4 @@
-"""Memory for work: what a step keeps for its backward pass is computed again instead."""
+"""Checkpointing: save memory by computing a step again in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["recomputed"]
 def recomputed(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
     """``function(*arguments)``, called again in the backward pass, where torch can do that.
 
-    Under compilation and inside the transforms of ``torch.func`` it cannot, and everything is kept.
+    Under compilation and inside the transforms of ``torch.func`` it cannot; there all intermediates are kept.
     """
     if torch.compiler.is_compiling() or not torch.is_grad_enabled() or inside_a_transform():
         return function(*arguments)

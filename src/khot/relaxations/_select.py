@@ -22,12 +22,16 @@ __all__ = ["Selection", "select"]
 
 
 class Selection(NamedTuple):
-    """What :func:`khot.select` gives.
+    """The result of :func:`khot.select`.
 
     ``values`` (…, k, d) are the selected vectors, ``weights`` (…, n) the k-hot weights of all entries, and
-    ``indices`` (…, k) those of the hard top-k; where a row has fewer than k allowed entries, the places left
-    over have the index −1 and a vector of zeros. Where nothing else has needed the weights, they are computed
-    when they are first asked for.
+    ``indices`` (…, k) those of the hard top-k. If a row has fewer than k allowed entries, the remaining
+    places have the index −1 and a vector of zeros. The weights may be computed only when they are first read.
+
+    Example:
+        >>> chosen = select(torch.eye(3), torch.tensor([0.3, 2.0, 1.0]), 2)
+        >>> chosen.values.shape, chosen.weights.shape, chosen.indices.tolist()
+        (torch.Size([2, 3]), torch.Size([3]), [1, 2])
     """
 
     values: Tensor
@@ -36,7 +40,7 @@ class Selection(NamedTuple):
 
 
 class _LateSelection(Selection):
-    """One whose weights, in the second place, are computed when they are first asked for."""
+    """A selection whose weights are computed when they are first read."""
 
     later: Callable[[], Tensor]
 
@@ -77,32 +81,33 @@ def select(
 ) -> Selection:
     r"""Select the ``k`` vectors with the largest scores, so that a gradient reaches the scores.
 
-    With ``hard``, the default for every method, these are the k vectors unchanged, and the gradient is that
-    of the soft selection, which ``hard=False`` gives: a method with weights alone (such as ``"sigmoid"``)
-    multiplies the k vectors by their weights; a method with rows (such as ``"successive_halving"``,
-    ``"softsort"``) blends all vectors, row r of its matrix times the values.
+    With ``hard=True``, the default, the result is the k vectors unchanged, with the gradient of the soft
+    selection. ``hard=False`` returns the soft selection itself: a method with weights only (such as
+    ``"sigmoid"``) multiplies the k vectors by their weights; a method with one row per rank (such as
+    ``"successive_halving"`` or ``"softsort"``) mixes all vectors: row r of its matrix times the values.
 
-    By ``"sigmoid"`` on the CPU no dense row is written: one table of vectors costs little more than
-    :func:`torch.topk` and indexing, in time and in memory. The backward pass has a gradient for each score.
+    Cost: that of the method. With ``"sigmoid"`` on the CPU no dense row of weights is written: selecting from
+    one table of vectors takes little more time and memory than :func:`torch.topk` and indexing. The backward
+    pass gives a gradient to every score.
 
     Args:
         values: vectors, shape ``(*scores.shape, d)``; or ``(n, d)``, one table that all rows of ``scores``
             select from (it is not expanded).
-        scores: one for each vector. −inf means excluded, +inf surely selected.
+        scores: one for each vector. −inf is never selected, +inf always.
         k: how many, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
-        hard: k unchanged vectors forward, the soft selection's gradient backward.
-        order: the selected vectors by falling ``"score"``, or by ``"position"``, as they stood.
+        hard: k unchanged vectors forward, the gradient of the soft selection backward.
+        order: order the selected vectors by decreasing ``"score"``, or by ``"position"`` in the input.
         dim: the dimension of ``scores`` along which to select.
         mask: boolean, broadcastable to ``scores``, True where a vector may be selected. The values of
-            excluded entries are not looked at.
-        largest: False selects the smallest scores; then +inf means excluded and −inf surely selected.
-        at_most: a ``k`` above n selects all; the result still has k places.
-        options: of the method.
+            excluded entries are not read.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
+        at_most: accept a ``k`` above n, and select all entries; the result still has k places.
+        options: further options of the method.
 
     Returns:
-        :class:`Selection` of ``values`` (k in the place of ``dim``, then d), ``weights`` like ``scores``, and
+        :class:`Selection` of ``values`` (size k along ``dim``, then d), ``weights`` like ``scores``, and
         ``indices``.
 
     Example:

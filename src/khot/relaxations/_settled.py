@@ -1,4 +1,4 @@
-"""Entries and rows whose weights need no relaxation: infinities, too few allowed, too many sure."""
+"""Entries and rows whose weights need no relaxation: infinite scores, and rows with at most k allowed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Settled", "settle"]
 
 
 class Settled(NamedTuple):
-    """What is known of rows (…, n) before any relaxation.
+    """What is known about rows (…, n) before any relaxation.
 
     ``settled`` is True where the weight is ``fixed``: all of a row with k or fewer allowed entries (each gets
     1) or with k or more at +inf (they share k), and the infinite entries of any other row, which is then

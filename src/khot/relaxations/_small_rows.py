@@ -1,8 +1,8 @@
-"""Short rows of operators with a row for every rank: one call of a kernel, and one for the gradient.
+"""Short rows of operators with one row per rank: one kernel call for the result, and one for the gradient.
 
-A small call costs what its operations cost to start. Where scores are plain, k and τ are numbers and nothing
-is masked, the kernel does it all; whatever it does not know (derivatives of derivatives, a batch of
-gradients, transforms, infinities) takes the operator's own way.
+For small inputs the time goes into starting operations. If the scores are plain, k and τ are numbers and
+there is no mask, one kernel does everything. All other cases (higher derivatives, batched gradients,
+transforms, infinite scores) take the operator's usual path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORK = 1 << 17  # entries of all rows of all ranks, likewise
 
 
 class SmallKernel(NamedTuple):
-    """An operator's kernel: its name, of a network the layers and the distribution, of ranks the window."""
+    """An operator's kernel: its name, layers and distribution (for networks), window (for ranks)."""
 
     kind: cpu.SmallKind
     layers: Tensor | None = None
@@ -57,7 +57,7 @@ def small_weights(
     mask: Tensor | None,
     portable: Callable[[Tensor], Tensor],
 ) -> Tensor | None:
-    """The weights, or None where that cannot be; ``portable`` gives them with a graph."""
+    """The weights, or None where the kernel cannot be used; ``portable`` computes them with a graph."""
     if mask is not None or type(k) is not int or type(temperature) is not float or not is_plain(scores):
         return None
     shape = scores.shape
@@ -81,9 +81,9 @@ def small_matrix(
     dim: int,
     mask: Tensor | None,
 ) -> Tensor | None:
-    """The rows (…, k, n) where nobody asks for their gradient, as in inference, or None.
+    """The rows (…, k, n) if no gradient is needed, as in inference; otherwise None.
 
-    The temperature may be a tensor (…) like the scores without their last dimension; the window is the same.
+    The temperature may be a tensor (…) like the scores without the last dimension; the window equals it.
     """
     shape = scores.shape
     tensor = isinstance(temperature, Tensor)

@@ -1,7 +1,8 @@
-"""Special functions, with types: ``torch.special`` has none.
+"""Typed and more accurate versions of two functions of torch.
 
-Its ``ndtr`` is 0 from −9 on in float64 (−6 in float32), where the normal CDF still has all its digits;
-torch's ``softplus`` drops log(1 + e⁻ˣ) from x = 20 on, which is 2e-9.
+``torch.special.ndtr`` is 0 below −9 in float64 (−6 in float32), where the normal CDF still has all its
+digits. torch's ``softplus`` drops log(1 + e⁻ˣ) above x = 20, an error of 2e-9. ``torch.special`` has no
+types.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ xlog1py: Callable[[Tensor, Tensor], Tensor] = _special.xlog1py
 
 
 def ndtr(a: Tensor) -> Tensor:
-    """The CDF of the normal distribution, exact in a relative sense for a → −∞."""
+    """The CDF of the normal distribution, with full relative accuracy for a → −∞."""
     return torch.erfc(a * -math.sqrt(0.5)) / 2
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + eˣ), to the last digit for any x."""
+    """log(1 + eˣ), accurate to the last digit for every x."""
     return -torch.nn.functional.logsigmoid(-x)

@@ -1,10 +1,10 @@
 """An operator without a kernel as one operation in a graph of ``torch.compile``, and one for its gradient.
 
-For those whose many rounds take Inductor longer to compile than anybody waits. Inside of the two operations
-torch runs as it does eagerly, and so takes the same time: the first records a graph of autograd, the second
-goes back through it. The graph is held by a *ticket*, a tensor among the results, and lives as long as that
-does: a compiled program saves it for its backward pass, or drops it. A ticket whose graph is gone, or is of
-other shapes (a batch of gradients in ``vmap``), costs the first pass again, and nothing else.
+This is for operators with many rounds, which Inductor takes far too long to compile. Inside the two
+operations torch runs eagerly, and so takes the eager time: the first records an autograd graph, the second
+goes back through it. A *ticket*, a tensor among the results, holds the graph and keeps it alive: a compiled
+program saves the ticket for its backward pass, or drops it. If the graph is gone, or has other shapes (a
+batch of gradients in ``vmap``), the forward pass is computed again, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _functions: dict[str, WeightsAt] = {}
 
 
 def whole(name: str, weights: WeightsAt) -> WeightsAt:
-    """The same function, which is one operation called ``name`` where it is compiled."""
+    """The same function; in compiled code it is a single operation called ``name``."""
     _functions[name] = weights
 
     def called(z: Tensor, allowed: Tensor, k: Tensor, most: int, tau: Tensor) -> Tensor:

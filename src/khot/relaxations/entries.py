@@ -1,4 +1,4 @@
-"""The k selected entries alone, without a dense row of weights: for routers, autoencoders, beams."""
+"""Only the k selected entries, without a dense row of weights: for routers, autoencoders and beam search."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ __all__ = ["Entries", "entries_of", "gathered_entries", "topk_entries"]
 
 
 class Entries(NamedTuple):
-    """What :func:`khot.topk_entries` gives, each with k in the place of the selected dimension.
+    """The result of :func:`khot.topk_entries`; each tensor has size k along the selected dimension.
 
-    ``indices`` of the selected entries, their ``weights`` by the method, and ``values``, the scores there.
-    Where a row has fewer than k allowed entries, the places left over have weight 0, value 0, no gradient,
-    and an index that is valid all the same.
+    ``indices`` are those of the selected entries, ``weights`` their weights by the method, and ``values``
+    their scores. If a row has fewer than k allowed entries, the remaining places have weight 0, value 0, no
+    gradient, and an index that is still valid.
+
+    Example:
+        >>> entries = topk_entries(torch.tensor([3.0, 1.0, 2.0]), 2, hard=True)
+        >>> entries.indices.tolist(), entries.weights.tolist(), entries.values.tolist()
+        ([0, 2], [1.0, 1.0], [3.0, 2.0])
     """
 
     indices: Tensor
@@ -52,27 +57,30 @@ def topk_entries(
     at_most: bool = False,
     **options: Any,
 ) -> Entries:
-    r"""The ``k`` largest ``scores`` along ``dim``, as :func:`torch.topk` finds them, with weights that train.
+    r"""The ``k`` largest ``scores`` along ``dim``, as in :func:`torch.topk`, with differentiable weights.
 
-    The weights are those of :func:`khot.topk` at these entries: their sum is at most k, they are not
-    renormalised, and their gradient reaches *all* scores, also those that were not selected.
+    The weights are those of :func:`khot.topk` at these entries. Their sum is at most k; they are not
+    renormalised. Their gradient reaches *all* scores, including those that were not selected.
+
+    Cost: that of :func:`khot.topk` and of :func:`torch.topk`. With ``"sigmoid"`` on the CPU no dense row of
+    weights is written.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many, an integer.
-        method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`. A random one ranks by
-            its weights.
+        method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`. A random method ranks
+            entries by its weights.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
-        hard: weights of one forward, the relaxation's gradient backward.
-        order: by falling ``"score"`` (ties by index), or by ``"position"``.
+        hard: weights of 1 forward, the relaxation's gradient backward.
+        order: order entries by decreasing ``"score"`` (ties by index), or by ``"position"``.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
-        at_most: a ``k`` above n selects all; there are k places all the same.
-        options: of the method.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
+        at_most: accept a ``k`` above n, and select all entries; the result still has k places.
+        options: further options of the method.
 
     Returns:
-        :class:`Entries` of ``indices``, ``weights`` and ``values``, best first.
+        :class:`Entries` of ``indices``, ``weights`` and ``values``, best first by default.
 
     Example:
         >>> scores = torch.tensor([3.0, 1.0, 2.0], requires_grad=True)
@@ -105,9 +113,9 @@ def entries_of(
     mask: Tensor | None,
     largest: bool,
 ) -> tuple[Entries, Tensor, Tensor | None]:
-    """The entries, with k in the last place, which of them exist, and the weights (…, n) if they were needed.
+    """The entries (…, k), which of them exist, and the weights (…, n) if they were computed.
 
-    For arguments that were checked.
+    The arguments must have been checked.
     """
     if spec.name == "sigmoid":
         found = sigmoid_entries(name, scores, k, settings["temperature"], hard, order, last, mask, largest)

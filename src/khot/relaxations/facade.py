@@ -1,4 +1,4 @@
-"""One call for every relaxation: k-hot weights, soft one-hot rows, and soft values by them."""
+"""One call for every relaxation: k-hot weights, soft one-hot rows, and soft top-k values."""
 
 from __future__ import annotations
 
@@ -52,27 +52,30 @@ def topk(
 ) -> Tensor:
     r"""K-hot weights: a differentiable mask of the ``k`` largest ``scores`` along ``dim``.
 
-    Unlike :func:`torch.topk` this returns neither values nor indices but a weight for every entry, because
-    the weights are what has a gradient. For indices take ``x.topk(k).indices``; for a hard mask that still
-    trains, ``hard=True``.
+    Unlike :func:`torch.topk`, this returns a weight for every entry instead of values and indices, because
+    the weights are what has a gradient. For indices, use ``x.topk(k).indices``. For a hard mask that can
+    still be trained, use ``hard=True``.
 
-    The default temperature, 1, is blunt on ordinary scores: ``topk(torch.randn(784), 10)`` puts only about a
-    tenth of the weight on the top 10. ``khot.calibrate_temperature(scores, k, weight_on_topk=0.9)`` finds one
-    that fits; what it is divided into is said in the 'Units' line of each operator.
+    The default temperature, 1, is too soft for ordinary scores: ``topk(torch.randn(784), 10)`` puts only
+    about a tenth of the weight on the top 10. ``khot.calibrate_temperature(scores, k, weight_on_topk=0.9)``
+    finds one that fits. The 'Units' line of each operator says what its temperature divides.
+
+    Cost: that of the method; O(n) for the default, ``"sigmoid"``.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
-        k: how many, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
+        k: how many entries to select, a number or a tensor that broadcasts to ``scores.shape`` without
+            ``dim``. Some methods accept any real number.
         method: the relaxation, by name (``khot.relaxations.registry.names()`` lists them) or as a
             :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
-        largest: False selects the smallest entries; then +inf means excluded and −inf surely selected.
-        at_most: a ``k`` above n means all entries, instead of an error.
-        capped: project the weights of a method that may exceed 1 on the capped simplex.
-        options: of the method, such as ``norm`` for ``"sparse"``.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
+        at_most: accept a ``k`` above n, and select all entries.
+        capped: project the weights on the capped simplex, for methods whose weights may exceed 1.
+        options: further options of the method, such as ``norm`` for ``"sparse"``.
 
     Returns:
         Weights in the shape and dtype of ``scores``.
@@ -111,22 +114,25 @@ def topk_matrix(
     largest: bool = True,
     **options: Any,
 ) -> Tensor:
-    r"""Soft one-hot rows, shape (…, k, n): row r is 'the r-th best' entry of ``scores`` along ``dim``.
+    r"""Soft one-hot rows, shape (…, k, n): row r selects the r-th best entry of ``scores`` along ``dim``.
 
-    Rows sum to 1 (those beyond the number of allowed entries are 0), and their sum are the weights of
-    :func:`khot.topk` if more than k entries are allowed. A method of the threshold family has no rows of its
-    own; there row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, never negative.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. If more than k entries are allowed,
+    the rows add up to the weights of :func:`khot.topk`. Methods of the threshold family have no rows of their
+    own. For them, row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, which is never
+    negative.
+
+    Cost: that of the method, and O(kn) memory for the result; k calls of the method in the threshold family.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many rows, an integer.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         hard: exact one-hot rows forward (ties by index), the relaxation's gradient backward.
         dim: the dimension along which to select.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
-        largest: False ranks from the smallest; then +inf means excluded and −inf surely selected.
-        options: of the method.
+        largest: False ranks the smallest first; then +inf is never selected and −inf always.
+        options: further options of the method.
 
     Returns:
         Shape (…, k, n): ``scores.shape`` without ``dim``, then rows, then the entries of ``dim``.
@@ -157,18 +163,21 @@ def topk_values(
 ) -> Tensor:
     r"""The ``k`` largest ``scores`` along ``dim``, softly sorted: :func:`khot.topk_matrix` times the scores.
 
-    As the temperature → 0 these are ``torch.topk(x, k).values``, with a gradient in the other entries too.
+    As the temperature → 0 the result becomes ``torch.topk(x, k).values``. Its gradient reaches all entries.
+
+    Cost: that of :func:`khot.topk_matrix`.
 
     Args:
-        scores: any floating shape. −inf means excluded; +inf is a value like others, without a gradient.
+        scores: a floating-point tensor of any shape. −inf is never selected; +inf is a value like others,
+            without a gradient.
         k: how many, an integer.
-        method: as in :func:`khot.topk_matrix`, like all that follow.
-        temperature: > 0.
+        method: the relaxation, as in :func:`khot.topk_matrix`.
+        temperature: > 0, a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
         hard: the exact values forward, the relaxation's gradient backward.
         dim: the dimension along which to select; the values are along it, best first.
         mask: boolean, broadcastable to ``scores``, True where an entry may be selected.
         largest: False gives the smallest values, smallest first.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         Shape of ``scores`` with k along ``dim``; 0 in places beyond the number of allowed entries.
@@ -222,14 +231,14 @@ def _rows(
 
 
 def has_rows(spec: Relaxation) -> bool:
-    """Whether :func:`topk_matrix` can be asked of it."""
+    """Whether :func:`topk_matrix` works with this method."""
     return spec.matrix is not None or spec.real_k
 
 
 def checked_options(
     name: str, spec: Relaxation, options: Mapping[str, Any], function: Callable[..., Any] | None = None
 ) -> None:
-    """Raise unless the method, or this function of it, has each of the options."""
+    """Raise unless the method (or this function of it) accepts each of the options."""
     if not options:
         return
     known = options_of(spec.weights if function is None else function)
@@ -241,7 +250,7 @@ def checked_options(
 
 
 def options_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The options of an operator beyond those that all share."""
+    """The options of an operator beyond the shared arguments."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in _SHARED)
 

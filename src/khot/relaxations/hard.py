@@ -2,9 +2,9 @@
 
     y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed).
 
-Ties go to the lower index, so the answer is deterministic and never has more than k ones.
-The k-th largest value is found first, then the places left for values equal to it are counted out:
-expected O(n) in the compiled kernel, a partial sort in torch operations.
+Ties go to the lower index, so the result is deterministic and never has more than k ones. The k-th largest
+value is found first; then the remaining places go to the first entries equal to it. Cost: expected O(n) in
+the compiled kernel, a partial sort in torch operations.
 """
 
 from __future__ import annotations
@@ -46,17 +46,19 @@ def hard_topk(
 ) -> Tensor:
     r"""Mark the ``k`` largest ``scores`` along ``dim`` with 1, all others with 0.
 
+    Ties go to the lower index. Cost: expected O(n) on the CPU, a partial sort elsewhere.
+
     Args:
-        scores: any floating shape. −inf is never selected, +inf always (up to k).
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always (up to k).
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim``
             (rounded to integers).
         dim: the dimension along which to select.
-        mask: boolean, broadcastable to ``scores``; False is never selected.
+        mask: boolean, broadcastable to ``scores``; entries with False are never selected.
         largest: False marks the smallest; then +inf is never selected and −inf always.
 
     Returns:
-        Zeros and ones in the shape and dtype of ``scores``, with min(k, allowed) ones per row. It
-        carries no gradient; a relaxation with ``hard=True`` has this value and a gradient.
+        Zeros and ones in the shape and dtype of ``scores``, with min(k, allowed) ones per row, without a
+        gradient. A relaxation with ``hard=True`` has the same value and a gradient.
 
     Example:
         >>> hard_topk(torch.tensor([2.0, 3.0, 2.0, 1.0]), 2)
@@ -80,8 +82,8 @@ def hard_topk(
 def ranked_indices(rows: Tensor, k: int, order: Order = "score") -> tuple[Tensor, Tensor]:
     """Indices (…, k) of the k largest of each row, best first and ties by index, and which of them exist.
 
-    Excluded entries (−inf) are never among those that exist; a place that does not exist has a valid index.
-    By ``"position"`` the same indices come in their own order, those that exist first.
+    Excluded entries (−inf) never count as existing; a place that does not exist still has a valid index. With
+    ``order="position"`` the indices come in increasing order, existing ones first.
     """
     rows, n = rows.detach(), rows.shape[-1]
     wide, few = rows.to(compute_dtype(rows)), min(k, n)
@@ -98,12 +100,12 @@ def ranked_indices(rows: Tensor, k: int, order: Order = "score") -> tuple[Tensor
 
 
 def padded(places: Tensor, k: int) -> Tensor:
-    """Places (…, at most k) and more behind them, 0 or False."""
+    """Places (…, at most k), padded at the end to k with 0 or False."""
     return torch.nn.functional.pad(places, (0, k - places.shape[-1])) if places.shape[-1] < k else places
 
 
 def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
-    """Vectors (…, k, d) of values (…, n, d), or of one table (n, d), at indices (…, k); 0 where none is."""
+    """Vectors (…, k, d) of values (…, n, d), or of a table (n, d), at indices (…, k); 0 if not ``exists``."""
     if values.shape[-2] == 0:  # nothing to take: zeros, with a graph
         return values.sum(-2, keepdim=True).expand(*indices.shape, values.shape[-1])
     if values.dim() == 2 and indices.dim() != 1:
@@ -118,12 +120,12 @@ def gathered(values: Tensor, indices: Tensor, exists: Tensor) -> Tensor:
 
 
 def known_to_exist(exists: Tensor) -> bool:
-    """Whether all places are taken, where that can be asked: then there is none to clear in a copy."""
+    """Whether all places exist, if values can be read; then nothing has to be cleared in a copy."""
     return is_plain(exists) and bool(exists.all())
 
 
 def check_order(name: str, order: str) -> None:
-    """Raise unless it is one of the two."""
+    """Raise unless ``order`` is ``"score"`` or ``"position"``."""
     check_choice(name, "order", order, get_args(Order))
 
 

@@ -1,7 +1,7 @@
-"""The registry of relaxations: what each operator is, and what it promises.
+"""The registry of relaxations: each operator, and the properties it promises.
 
-Contract tests, benchmarks, the command line and the docs tables read it, so a new operator is
-one new file with a ``SPEC`` and one import in ``khot.relaxations``.
+The contract tests, the benchmarks, the command line and the tables of the docs read it. So a new operator is
+one new file with a ``SPEC``, and one import in ``khot.relaxations``.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Relaxation:
     Attributes:
         name: the function's name without ``_topk``; what ``method=`` takes.
         weights: ``f(scores, k, *, temperature, dim, mask, hard, **options)`` → k-hot weights.
-        matrix: likewise → soft one-hot rows (…, k, n), if the operator has them.
+        matrix: the same → soft one-hot rows (…, k, n), if the operator has them.
         select: ``f(values, scores, k, *, temperature, mask, **options)`` → (matrix @ values, weights), if the
-            operator has a shorter way to it.
+            operator has a faster way to compute it.
         bounded: weights lie in [0, 1].
         sums_to_k: weights sum to min(k, allowed).
         keeps_order: a larger score never gets a smaller weight.
@@ -35,16 +35,21 @@ class Relaxation:
         shift_invariant: adding a constant to all scores changes nothing.
         ties_share: n equal scores get k/n each.
         real_k: k may be any real number, and has a gradient.
-        smooth: how often the weights are continuously differentiable.
-        stochastic: takes a ``generator`` and is random. Order, ties and permutation then hold in expectation,
-            and the contract leaves them and the derivatives to the operator's own tests; the limit at
-            temperature 0 is a hard selection, of the scores or of a sample.
-        noiseless: the method that a random one becomes without its noise, if there is one.
-        max_n: the row length the contract runs it at.
-        max_k: the largest budget it does so with, if not n − 1.
+        smooth: how many times the weights are continuously differentiable.
+        stochastic: the operator is random and takes a ``generator``. Order, ties and permutation then hold in
+            expectation only; the contract leaves them, and the derivatives, to the operator's own tests. The
+            limit at temperature 0 is a hard selection of the scores or of a sample.
+        noiseless: the name of the method without its noise, if there is one.
+        max_n: the longest row in the contract tests.
+        max_k: the largest budget in the contract tests, if not n − 1.
         row_options: options with which the weights are the sum of the rows, if not the defaults.
-        example_options: option sets (beside the defaults) that the contract also runs.
+        example_options: further option sets that the contract tests run.
         reference: the paper, in one line.
+
+    Example:
+        >>> sigmoid = get("sigmoid")
+        >>> sigmoid.real_k, sigmoid.sums_to_k, sigmoid.stochastic
+        (True, True, False)
     """
 
     name: str
@@ -72,7 +77,19 @@ _SPECS: dict[str, Relaxation] = {}
 
 
 def register(spec: Relaxation) -> Relaxation:
-    """Add ``spec``; its name must be new."""
+    """Register a relaxation, so that it can be used by name.
+
+    Args:
+        spec: the relaxation; its name must be new.
+
+    Returns:
+        The relaxation.
+
+    Example:
+        >>> register(get("sigmoid"))
+        Traceback (most recent call last):
+        ValueError: register: a relaxation named 'sigmoid' is already registered
+    """
     if spec.name in _SPECS:
         raise ValueError(f"register: a relaxation named {spec.name!r} is already registered")
     _SPECS[spec.name] = spec
@@ -80,7 +97,19 @@ def register(spec: Relaxation) -> Relaxation:
 
 
 def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
-    """The relaxation called ``method``; one that is given as an object is given back."""
+    """The relaxation called ``method``.
+
+    Args:
+        method: one of :func:`names`, or a :class:`Relaxation`, which is returned unchanged.
+        asked_by: the function named in error messages.
+
+    Returns:
+        The :class:`Relaxation`.
+
+    Example:
+        >>> get("softsort").reference
+        'Prillo & Eisenschlos (2020)'
+    """
     if isinstance(method, Relaxation):
         return method
     if isinstance(method, str) and method in _SPECS:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,10 +119,26 @@ def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
 
 
 def names() -> list[str]:
-    """The registered names, in alphabetical order."""
+    """The names of all registered relaxations, in alphabetical order.
+
+    Returns:
+        The list of names.
+
+    Example:
+        >>> "sigmoid" in names()
+        True
+    """
     return sorted(_SPECS)
 
 
 def specs() -> Mapping[str, Relaxation]:
-    """All registered relaxations by name, in alphabetical order, read-only."""
+    """All registered relaxations by name.
+
+    Returns:
+        A read-only mapping, in alphabetical order.
+
+    Example:
+        >>> [name for name, spec in specs().items() if spec.stochastic]
+        ['gumbel', 'perturbed']
+    """
     return MappingProxyType({name: _SPECS[name] for name in names()})

@@ -1,4 +1,4 @@
-"""Straight-through: the value of one tensor, the gradient of another."""
+"""Straight-through: the value of one tensor with the gradient of another."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
 
     .. math:: \mathrm{hard} + (\mathrm{soft} - \mathrm{stop}(\mathrm{soft}))
 
-    The bracket is exactly zero for finite ``soft``, so the value is ``hard`` to the last bit.
+    The term in brackets is exactly zero for finite ``soft``, so the value is ``hard`` to the last bit. Cost:
+    elementwise.
 
     Args:
         soft: the differentiable relaxation.
-        hard: the value to pass on, of the same shape; its own gradient is dropped.
+        hard: the value to return, of the same shape; its own gradient is dropped.
 
     Returns:
         A tensor equal to ``hard`` that differentiates like ``soft``.

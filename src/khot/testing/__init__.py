@@ -1,4 +1,4 @@
-"""The contracts of khot, to run on its operators and on your own."""
+"""The contract tests of khot: run them on its operators and designs, and on your own."""
 
 from khot.testing.contract import Check, check_relaxation, relaxation_checks
 from khot.testing.designs import check_design

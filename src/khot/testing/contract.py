@@ -1,4 +1,4 @@
-"""The contract that every relaxation passes, as its declared row allows."""
+"""The contract that every relaxation must pass, according to the properties it declares."""
 
 from __future__ import annotations
 
@@ -25,7 +25,20 @@ _CHECKS: list[Callable[[Relaxation, Mapping[str, Any]], None]] = [
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one operator with one set of options; call it to run it."""
+    """One check of one operator with one set of options; call it to run it.
+
+    Args:
+        name: the name of the check.
+        spec: the operator.
+        options: the options it is called with.
+        function: the check itself, ``function(spec, options)``.
+
+    Example:
+        >>> from khot.relaxations import registry
+        >>> check = relaxation_checks(registry.get("sparse"))[0]
+        >>> check.name, check.spec.name
+        ('range_and_sum', 'sparse')
+    """
 
     name: str
     spec: Relaxation
@@ -43,9 +56,20 @@ class Check:
 
 
 def relaxation_checks(spec: Relaxation) -> list[Check]:
-    """All checks of ``spec``, for the default options and each of its ``example_options``.
+    """All checks of an operator, for the default options and each of its ``example_options``.
 
-    Meant for ``pytest.mark.parametrize("check", relaxation_checks(spec), ids=str)``.
+    Use it with ``pytest.mark.parametrize("check", relaxation_checks(spec), ids=str)``.
+
+    Args:
+        spec: a :class:`khot.relaxations.Relaxation`, registered or your own.
+
+    Returns:
+        The list of :class:`Check`; call each to run it.
+
+    Example:
+        >>> from khot.relaxations import registry
+        >>> checks = relaxation_checks(registry.get("sigmoid"))
+        >>> checks[0]()  # raises ContractError if it fails
     """
     defaults: Mapping[str, Any] = {}
     return [
@@ -56,9 +80,12 @@ def relaxation_checks(spec: Relaxation) -> list[Check]:
 
 
 def check_relaxation(spec: Relaxation) -> None:
-    """Run the whole contract on ``spec`` and report everything that fails.
+    """Run the whole contract on an operator and report everything that fails.
 
-    Works on any :class:`khot.relaxations.Relaxation`, registered or your own.
+    Cost: some seconds to minutes.
+
+    Args:
+        spec: a :class:`khot.relaxations.Relaxation`, registered or your own.
 
     Raises:
         ContractError: with one line per failed check.

@@ -1,4 +1,4 @@
-"""Checks of derivatives: reverse, forward, batched, second order, and ``torch.func``."""
+"""Checks of derivatives: reverse, forward and batched mode, second order, and ``torch.func``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_second_order(spec: Relaxation, options: Options) -> None:
 
 
 def check_masked_gradient(spec: Relaxation, options: Options) -> None:
-    """Excluded entries have gradient 0, and do not disturb the others, in every argument."""
+    """Excluded entries have gradient 0 and do not affect the gradients of others, in every argument."""
     x = scores(3, 6)
     x[1, 2] = -math.inf
     x[2, 0] = math.inf
@@ -46,7 +46,7 @@ def check_masked_gradient(spec: Relaxation, options: Options) -> None:
 
 
 def check_graph(spec: Relaxation, options: Options) -> None:
-    """What comes from scores with a gradient has a graph, also where it cannot change: the gradient is 0."""
+    """Results from scores with a gradient always have a graph; if they cannot change, the gradient is 0."""
     for n, k in ((5, 0), (5, 5), (1, 1), (1, 0)):
         for hard in (False, True):
             x = scores(3, n).requires_grad_()
@@ -58,7 +58,7 @@ def check_graph(spec: Relaxation, options: Options) -> None:
 
 
 def check_shift_gradient(spec: Relaxation, options: Options) -> None:
-    """What no shift can change has a gradient that sums to 0."""
+    """The gradient of a shift-invariant operator sums to 0."""
     if spec.shift_invariant and not spec.stochastic:
         x = scores(3, 8).requires_grad_()
         (grad,) = torch.autograd.grad((draw(spec, x, 3, options) * scores(3, 8, seed=1)).sum(), x)
@@ -66,7 +66,7 @@ def check_shift_gradient(spec: Relaxation, options: Options) -> None:
 
 
 def check_outlier_gradient(spec: Relaxation, options: Options) -> None:
-    """A score far from all others has no say in the derivatives, however far it is, and in every dtype."""
+    """A score far from all others does not affect the derivatives, however far it is, in every dtype."""
     if spec.stochastic:
         return
     single, double = (torch.float32, 1e-4), (torch.float64, 1e-6)
@@ -80,7 +80,7 @@ def check_outlier_gradient(spec: Relaxation, options: Options) -> None:
 
 
 def check_budget_gradient(spec: Relaxation, options: Options) -> None:
-    """∂y/∂k sums to 1, as the weights do to k, also at an integer k where the weights are nearly hard."""
+    """∂y/∂k sums to 1, because the weights sum to k; also at integer k, where weights are nearly hard."""
     if not (spec.real_k and spec.sums_to_k) or spec.stochastic or spec.smooth == "C⁰":
         return
     direction = scores(6, seed=1)

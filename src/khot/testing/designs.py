@@ -1,7 +1,7 @@
-"""The contract of sampling designs: what is claimed, against enumeration and against draws.
+"""The contract of sampling designs: their claims are checked by enumeration and by drawing.
 
-Statistical checks have fixed seeds and raise a false alarm with probability `LEVEL` each; the χ² test on how
-often each *set* is drawn is the one that tells designs with equal inclusion probabilities apart.
+Statistical checks have fixed seeds; each has a false-alarm probability of `LEVEL`. The χ² test on how often
+each *set* is drawn tells designs with equal inclusion probabilities apart.
 """
 
 # torch.special has no types.
@@ -37,13 +37,13 @@ _NOTHING_OR_ALL = ((1, 0), (3, 0), (3, 3))
 def check_design(design: Make) -> None:
     """Run the contract on a design.
 
-    What raises ``NotImplementedError`` is not held against it, as long as the error says something.
+    A method may raise ``NotImplementedError`` if its message is not empty.
 
     Args:
         design: a class of :mod:`khot.designs` or your own, or a function with the same arguments.
 
     Raises:
-        ContractError: it does not do what it claims; the message says what, where and by how much.
+        ContractError: if the design does not do what it claims; the message says what, where and by how much.
 
     Example:
         >>> from khot.designs import SequentialPivotal
@@ -144,7 +144,7 @@ def check_frequencies(design: Make) -> None:
 
 
 def check_score(design: Make) -> None:
-    """``log_prob`` has the gradient of its differences, in the scores."""
+    """The gradient of ``log_prob`` in the scores agrees with finite differences."""
     x = torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0], dtype=torch.float64)
     theta = scores(5, seed=3)
     if _given(lambda: _by_scores(design, 3, theta).log_prob(x)) is None:
@@ -163,7 +163,7 @@ def check_score(design: Make) -> None:
 
 
 def check_range(design: Make) -> None:
-    """Probabilities lie in [0, 1] and pairs within what their units allow, also where rounding is at work."""
+    """Probabilities lie in [0, 1], and joint ones within the bounds given by π, despite rounding."""
     sizes = ((n, k) for n in range(4, 9) for k in range(1, n, 3))
     for (n, k), argument in itertools.product(sizes, _unbounded(design)):
         made = design(k, **{argument: 30 * scores(4, n, seed=n + k)})
@@ -180,7 +180,7 @@ def check_range(design: Make) -> None:
 
 
 def check_graph(design: Make) -> None:
-    """Whatever depends on scores that require a gradient requires one: backward() works at any k."""
+    """Everything that depends on scores with a gradient has one too: backward() works for any k."""
     for (n, k), argument in itertools.product(((4, 2), *_NOTHING_OR_ALL), _unbounded(design)):
         theta = scores(n).requires_grad_()
         made = design(k, **{argument: theta})
@@ -203,7 +203,7 @@ def check_graph(design: Make) -> None:
 
 
 def check_few_allowed(design: Make) -> None:
-    """Where k units or fewer are above −inf, all of them are drawn, and nothing else."""
+    """If k or fewer units are above −inf, exactly these are drawn."""
     for argument in _unbounded(design):
         x = scores(4, 5)
         for row, allowed in enumerate((5, 3, 2, 0)):

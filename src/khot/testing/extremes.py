@@ -1,4 +1,4 @@
-"""Checks at the extremes: sizes, scales, infinities, dtypes. No NaN from finite input, ever."""
+"""Checks at the extremes of sizes, scales, infinities and dtypes: finite input must never give NaN."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_scales(spec: Relaxation, options: Options) -> None:
-    """Huge, tiny, shifted, tied and heavy-tailed scores, in every dtype: finite, and the sum is kept."""
+    """Huge, tiny, shifted, tied and heavy-tailed scores, in every dtype: finite weights, right sum."""
     for dtype in DTYPES:
         for what, x in _hostile(dtype):
             for k in (1, 3, x.shape[-1] - 1):
@@ -38,7 +38,7 @@ def check_scales(spec: Relaxation, options: Options) -> None:
 
 
 def check_temperature_range(spec: Relaxation, options: Options) -> None:
-    """The smallest and the largest temperature: finite, learnable, and hard at the smallest."""
+    """The smallest and largest temperatures: finite weights and gradients; hard weights at the smallest."""
     for dtype in (torch.float32, torch.float64):
         info = torch.finfo(dtype)
         x = (3 * scores(4, 12)).to(dtype).requires_grad_()
@@ -55,7 +55,7 @@ def check_temperature_range(spec: Relaxation, options: Options) -> None:
 
 
 def check_infinities(spec: Relaxation, options: Options) -> None:
-    """+inf is surely selected; more than k of them share k; −inf never is."""
+    """+inf is always selected; more than k of them share k; −inf is never selected."""
     inf = math.inf
     x = torch.tensor([[inf, 1.0, 0.5, 0.0], [inf, inf, inf, 0.0], [-inf, 2.0, 1.0, 0.0]], dtype=torch.float64)
     leaf = x.clone().requires_grad_()
@@ -73,7 +73,7 @@ def check_infinities(spec: Relaxation, options: Options) -> None:
 
 
 def check_largest_row(spec: Relaxation, options: Options) -> None:
-    """The declared largest row, float32: the sum is kept, k near n too if declared."""
+    """The longest declared row, float32: the weights have the right sum, also for k near n if declared."""
     n = spec.max_n
     x = scores(n, dtype=torch.float32)
     for k in (8, n // 2, n - 1) if spec.max_k is None else (spec.max_k,):
@@ -84,7 +84,7 @@ def check_largest_row(spec: Relaxation, options: Options) -> None:
 
 
 def check_small_weights(spec: Relaxation, options: Options) -> None:
-    """Small budgets of long rows at high temperatures: the sum is kept in a relative sense."""
+    """Small budgets of long rows at high temperatures: the sum is right to relative accuracy."""
     if not spec.sums_to_k:
         return
     n = min(spec.max_n, 4000)
@@ -103,7 +103,7 @@ def check_small_weights(spec: Relaxation, options: Options) -> None:
 
 
 def check_half_gradient(spec: Relaxation, options: Options) -> None:
-    """Half types have the gradient of float64, to their own resolution, also where y rounds to 1."""
+    """Gradients in half types agree with float64 to their own resolution, even where y rounds to 1."""
     for dtype in (torch.float16, torch.bfloat16):
         x = (8 * scores(4, 12)).to(dtype)
         expected, actual = (
@@ -115,7 +115,7 @@ def check_half_gradient(spec: Relaxation, options: Options) -> None:
 
 
 def check_without_grad(spec: Relaxation, options: Options) -> None:
-    """The same values with and without gradients."""
+    """The values are the same with and without gradients."""
     x = scores(3, 7)
     with torch.no_grad():
         plain = draw(spec, x, 2, options)

@@ -1,4 +1,4 @@
-"""Checks of what :func:`khot.topk` makes of an operator: capped weights, and the smallest instead."""
+"""Checks of the options that :func:`khot.topk` adds to an operator: ``capped`` and ``largest``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Options = Mapping[str, Any]
 
 
 def check_capped(spec: Relaxation, options: Options) -> None:
-    """``capped=True``: in [0, 1], nothing for what is excluded, the sum kept; its gradient if hard."""
+    """``capped=True``: weights in [0, 1] with the right sum, 0 for excluded entries; its gradient if hard."""
     x = scores(4, 9)
     x[0, [2, 5, 6]], x[1, 3:] = -math.inf, -math.inf
     mask = torch.ones(4, 9, dtype=torch.bool)
@@ -54,7 +54,7 @@ def check_capped(spec: Relaxation, options: Options) -> None:
 
 
 def check_largest(spec: Relaxation, options: Options) -> None:
-    """``largest=False`` selects as from the negated scores, in the operator's own function too."""
+    """``largest=False`` gives the result for the negated scores, in the operator's own function too."""
     x = scores(3, 8)
     x[0, 0], x[1, 1] = math.inf, -math.inf
     for hard in (False, True):

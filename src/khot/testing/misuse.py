@@ -1,4 +1,4 @@
-"""Checks of bad input: an error that names the argument and the value, before anything is computed."""
+"""Checks of bad input: the error must name the argument and the value before anything is computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Options = Mapping[str, Any]
 
 
 def check_bad_k(spec: Relaxation, options: Options) -> None:
-    """A budget out of range, not finite, of the wrong type or shape."""
+    """A budget that is out of range, not finite, or of the wrong type or shape."""
     for k in (-1, 8, float("nan"), float("inf")):
         _expect(ValueError, spec, options, "k", str(k), k=k)
     for k in ("2", None, True):
@@ -42,7 +42,7 @@ def check_bad_temperature(spec: Relaxation, options: Options) -> None:
 
 
 def check_bad_scores(spec: Relaxation, options: Options) -> None:
-    """Scores that are not floating-point tensors, a dim that is not there, noise from nowhere."""
+    """Scores that are not floating-point tensors, a dim that does not exist, a bad generator."""
     _expect(TypeError, spec, options, "scores", "int64", scores=torch.arange(21).reshape(3, 7))
     _expect(TypeError, spec, options, "scores", "list", scores=[1.0, 2.0])
     _expect(ValueError, spec, options, "scores", "scalar", scores=torch.tensor(1.0))

@@ -1,4 +1,4 @@
-"""Checks of the declared property row, shapes, masks and the hard limit."""
+"""Checks of the declared properties, shapes, masks and the hard limit."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_ties(spec: Relaxation, options: Options) -> None:
 
 
 def check_hard_limit(spec: Relaxation, options: Options) -> None:
-    """The temperature → 0 gives the hard top-k; of a sample, if the operator is random."""
+    """As the temperature → 0, the weights become the hard top-k (of a sample, if the operator is random)."""
     x = scores(5, 10)
     y = draw(spec, x, 3, options, temperature=1e-8)
     require_close(y, hard_topk(y if spec.stochastic else x, 3), 1e-6, "temperature = 1e-8 against hard_topk")
@@ -98,7 +98,7 @@ def check_hard_flag(spec: Relaxation, options: Options) -> None:
 
 
 def check_dims(spec: Relaxation, options: Options) -> None:
-    """Any rank, any dim, non-contiguous input and an empty batch; the input stays as it was."""
+    """Any rank, any dim, non-contiguous input and an empty batch; the input is not changed."""
     rows = scores(5, 8)
     expected = draw(spec, rows, 3, options)
     columns = rows.t()
@@ -113,7 +113,7 @@ def check_dims(spec: Relaxation, options: Options) -> None:
 
 
 def check_mask(spec: Relaxation, options: Options) -> None:
-    """A mask, and −inf, act as if the entry were not there; the budget saturates."""
+    """A mask, or −inf, acts as if the entry were absent; with too few entries each gets weight 1."""
     x = scores(4, 9)
     mask = torch.ones(4, 9, dtype=torch.bool)
     mask[:, [1, 4]] = False

@@ -1,4 +1,4 @@
-"""What the contract's checks are written with: problems, tolerances and one way to complain."""
+"""Helpers for the contract checks: test problems, tolerances, and the error they raise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ __all__ = ["ContractError", "budgets", "draw", "require", "require_close", "scor
 
 
 class ContractError(AssertionError):
-    """An operator does not do what its row in the property table promises."""
+    """Raised when an operator or a design does not do what it promises.
+
+    Example:
+        >>> require(1 + 1 == 3, "the sum must be 3")
+        Traceback (most recent call last):
+        khot.testing.requirements.ContractError: the sum must be 3
+    """
 
 
 def require(condition: bool | Tensor, message: str) -> None:
@@ -48,7 +54,7 @@ def draw(spec: Relaxation, x: Tensor, k: Any, options: Mapping[str, Any], **more
 
 
 def budgets(spec: Relaxation, n: int) -> Iterator[float]:
-    """Budgets of every kind that the operator takes."""
+    """Budgets of every kind that the operator accepts."""
     yield from sorted({1, 2, n // 2, n - 1})
     if spec.real_k:
         yield from (0.5, 1.5, n - 0.25)

@@ -1,4 +1,4 @@
-"""Checks of operators with rows: 'the r-th best' for r = 1 … k."""
+"""Checks of the soft one-hot rows: row r selects the r-th best, for r = 1 … k."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Options = Mapping[str, Any]
 
 
 def check_rows(spec: Relaxation, options: Options) -> None:
-    """Rows are distributions, their sum are the weights, and those without an entry are 0."""
+    """Rows are distributions, they add up to the weights, and rows beyond the allowed entries are 0."""
     if not _applies(spec):
         return
     x = scores(4, 9)
@@ -45,7 +45,7 @@ def check_rows(spec: Relaxation, options: Options) -> None:
 
 
 def check_hard_rows(spec: Relaxation, options: Options) -> None:
-    """The temperature → 0 selects the hard top-k; ``hard=True`` has it in order, and the soft gradient."""
+    """As the temperature → 0, rows select the hard top-k; ``hard=True`` sorts it, with the soft gradient."""
     if not _applies(spec):
         return
     x = scores(5, 10).requires_grad_()
@@ -60,7 +60,7 @@ def check_hard_rows(spec: Relaxation, options: Options) -> None:
 
 
 def check_row_edges(spec: Relaxation, options: Options) -> None:
-    """No rows, all rows, one entry, none allowed: shapes are right, and everything has a graph."""
+    """No rows, all rows, one entry, nothing allowed: shapes are right, and every result has a graph."""
     if not _applies(spec):
         return
     for n, k in ((5, 0), (5, 5), (1, 1), (1, 0), (0, 0)):
@@ -91,7 +91,7 @@ def check_half_rows(spec: Relaxation, options: Options) -> None:
 
 
 def check_row_values(spec: Relaxation, options: Options) -> None:
-    """``topk_values`` never looks at what is excluded: NaN there, or an infinity, changes nothing."""
+    """``topk_values`` never reads excluded entries: NaN or infinity there changes nothing."""
     if not _applies(spec):
         return
     x = scores(3, 8)

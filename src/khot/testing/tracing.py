@@ -1,4 +1,4 @@
-"""Checks under torch's other ways to run: compile, export, autocast."""
+"""Checks under ``torch.compile``, ``torch.export`` and autocast."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Options = Mapping[str, Any]
 
 
 def check_compile(spec: Relaxation, options: Options) -> None:
-    """``torch.compile(fullgraph=True)`` equals eager, forward and backward; up to the code generator."""
+    """``torch.compile(fullgraph=True)`` equals eager, forward and backward, without code generation."""
     _compare_compiled(spec, options, "aot_eager")
 
 
 def check_compiled_jvp(spec: Relaxation, options: Options) -> None:
-    """Forward mode can be compiled too, and equals eager's."""
+    """Forward mode can be compiled too, and equals eager mode."""
     if spec.stochastic:
         return
     directions = (scores(4, 10, seed=1), torch.tensor(0.3, dtype=torch.float64))
@@ -88,7 +88,7 @@ def check_export(spec: Relaxation, options: Options) -> None:
 
 
 def check_autocast(spec: Relaxation, options: Options) -> None:
-    """Under autocast the operator runs in its input's dtype and stays as exact."""
+    """Under autocast the operator runs in the dtype of its input and stays as accurate."""
     x = scores(3, 8, dtype=torch.float32).requires_grad_()
     expected = draw(spec, x, 3, options)
     with torch.autocast("cpu", dtype=torch.bfloat16):

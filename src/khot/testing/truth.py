@@ -1,7 +1,7 @@
-"""Slow, obviously right answers to compare operators with; for tests and benchmarks only.
+"""Slow, obviously right reference implementations; for tests and benchmarks only.
 
 Rows of finite scores lie along the last axis; results are float64. Members of the threshold family are solved
-in extended precision by bisection on the defining equation. No operator shares code with it.
+in extended precision by bisection on the defining equation. The operators share no code with this module.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def sigmoid(x: Vector, k: float, temperature: float = 1.0) -> Vector:
 
 
 def sinkhorn(x: Vector, k: float, temperature: float = 1.0) -> Vector:
-    """Weights of Sinkhorn top-k (plain), likewise: the log odds of the two anchors differ by 2x/ε."""
+    """Weights of Sinkhorn top-k (plain): the log-odds of the two anchors differ by 2x/ε."""
     return sigmoid(x, k, temperature / 2)
 
 
 def laplace(x: Vector, k: float, temperature: float = 1.0) -> Vector:
-    """Weights of Laplace top-k, likewise."""
+    """Weights of Laplace top-k for 0 < k ≤ n."""
     return _solved(x, k, temperature, lambda a: _by_tail(a, lambda b: np.exp(-b) / 2))
 
 
 def normal(x: Vector, k: float, temperature: float = 1.0) -> Vector:
-    """Weights of normal top-k, likewise; the tails are those of `math.erfc`, in float64."""
+    """Weights of normal top-k for 0 < k ≤ n; the tails come from `math.erfc`, in float64."""
     return _solved(x, k, temperature, lambda a: _by_tail(a, _normal_tail))
 
 
 def sparse(x: Vector, k: float, temperature: float = 1.0, norm: float = 2.0) -> Vector:
-    """Weights of sparse top-k, likewise."""
+    """Weights of sparse top-k for 0 < k ≤ n."""
 
     def gate(a: Vector) -> tuple[npt.NDArray[np.bool_], Vector]:
         y = cast("Vector", np.minimum(np.maximum(a, 0), 1) ** (1 / (np.longdouble(norm) - 1)))
@@ -62,7 +62,7 @@ def sparse(x: Vector, k: float, temperature: float = 1.0, norm: float = 2.0) -> 
 
 
 def softsort(x: Vector, k: float, temperature: float = 1.0) -> Vector:
-    """Weights of softsort, likewise for whole k: the first k rows of softmax(−|x − sorted x|/τ), summed."""
+    """Weights of softsort for integer k: the sum of the first k rows of softmax(−|x − sorted x|/τ)."""
     scores = np.asarray(x, dtype=np.longdouble)
     best = np.sort(scores, axis=-1)[..., ::-1]
     rows = (
@@ -72,7 +72,7 @@ def softsort(x: Vector, k: float, temperature: float = 1.0) -> Vector:
 
 
 def neuralsort(x: Vector, k: float, temperature: float = 1.0) -> Vector:
-    """Weights of neuralsort, likewise: rows softmax(((n + 1 − 2r)x − Σⱼ|x − xⱼ|)/τ) for r = 1 … k."""
+    """Weights of neuralsort: the sum of rows softmax(((n + 1 − 2r)x − Σⱼ|x − xⱼ|)/τ) for r = 1 … k."""
     scores = np.asarray(x, dtype=np.longdouble)
     n = scores.shape[-1]
     distances = np.stack([np.abs(scores - scores[..., j : j + 1]).sum(-1) for j in range(n)], -1)

@@ -1,6 +1,6 @@
-"""Networks for images that select k tokens, beside a plain vision transformer of equal size.
+"""Image networks that select k tokens, and a plain vision transformer of equal size.
 
-`reduce_tokens` lets any vision transformer keep only its most attended tokens.
+`reduce_tokens` makes any vision transformer keep only its most attended tokens.
 """
 
 from khot.vision.checkpoints import load_network, save_network

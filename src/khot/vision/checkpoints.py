@@ -21,13 +21,16 @@ _WEIGHTS = "model.safetensors"
 
 
 def save_network(model: Network, folder: str | Path) -> None:
-    """Write a network into a folder: `config.json` and `model.safetensors`, each wholly or not at all.
+    """Write a network to a folder: `config.json` and `model.safetensors`, each completely or not at all.
 
-    The weights carry the configuration too: a `config.json` that was changed later is noticed.
+    The weights file holds the configuration too, so that a later change of `config.json` is detected.
 
     Args:
         model: one of the three networks.
-        folder: made if need be.
+        folder: created if necessary.
+
+    Returns:
+        None; the files are written.
 
     Example:
         >>> import tempfile
@@ -43,13 +46,13 @@ def save_network(model: Network, folder: str | Path) -> None:
 
 
 def load_network(folder: str | Path) -> Network:
-    """Read the network that :func:`save_network` wrote, in evaluation mode.
+    """Load a network written by :func:`save_network`.
 
     Args:
-        folder: with `config.json` and `model.safetensors`.
+        folder: a folder with `config.json` and `model.safetensors`.
 
     Returns:
-        The network.
+        The network, in evaluation mode.
 
     Example:
         >>> load_network("absent")
@@ -70,12 +73,12 @@ def load_network(folder: str | Path) -> Network:
 
 
 def load_weights(model: Network, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Put tensors into a network of the same make; the error names the one that does not fit.
+    """Load tensors into a network of the same configuration; errors name a tensor that does not fit.
 
     Args:
-        model: changed in place.
-        tensors: by the names of its ``state_dict``.
-        source: where they are from, for the error.
+        model: the network, changed in place.
+        tensors: tensors by the names of its ``state_dict``.
+        source: where they come from, for errors.
 
     Example:
         >>> model = from_config({"model": "vit", "depth": 1})

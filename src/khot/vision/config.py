@@ -1,4 +1,4 @@
-"""The configuration of a network: one dataclass for all, checked field by field, kept as JSON."""
+"""The configuration of a network: one dataclass for all networks, checked field by field, stored as JSON."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ MODELS = ("topk_attention", "topk_dynamic", "vit")
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """What a network is made of; the same fields serve the three models.
+    """The configuration of a network; the three models have the same fields.
 
     Args:
         model: ``"topk_attention"``, ``"topk_dynamic"`` or ``"vit"``.
         image_size: height and width in pixels, or one number for both.
-        channels: of the images.
-        classes: how many.
-        patch_size: height and width of a patch, or one number; must divide the image's.
+        channels: number of channels of the images.
+        classes: number of classes.
+        patch_size: height and width of a patch, or one number for both; must divide the image size.
         width: the size of a token.
-        depth: how many blocks.
-        heads: of the attention; must divide ``width`` (times ``expansion`` in the dynamic model).
-        mlp_ratio: hidden width of the block's MLP over ``width``. In the dynamic model the MLP is narrower,
-            so that its block has as many parameters as the others'.
-        dropout: in [0, 1), after the positions, the attention and in the MLP.
+        depth: number of blocks.
+        heads: number of attention heads; must divide ``width`` (times ``expansion`` in the dynamic model).
+        mlp_ratio: hidden width of the block's MLP divided by ``width``. In the dynamic model the MLP is
+            narrower, so that its blocks have as many parameters as those of the other models.
+        dropout: in [0, 1), after the positional embedding, after the attention, and in the MLP.
         k: how many tokens a head selects; the plain model selects none.
         method: the relaxation that selects; any with rows, see :func:`khot.topk_matrix`.
-        temperature: where the learned temperatures start.
-        expansion: inner width of the dynamic model's mixing over ``width``.
+        temperature: the initial value of the learned temperatures.
+        expansion: inner width of the dynamic model's mixing divided by ``width``.
 
     Example:
         >>> config = NetworkConfig(image_size=28, channels=1, classes=10, patch_size=7, k=4)
@@ -106,12 +106,12 @@ class NetworkConfig:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """How many patches there are down and across."""
+        """The number of patches, vertically and horizontally."""
         return self.image_hw[0] // self.patch_hw[0], self.image_hw[1] // self.patch_hw[1]
 
     @property
     def tokens(self) -> int:
-        """How many patches there are."""
+        """The number of patches."""
         return self.grid[0] * self.grid[1]
 
     @property
@@ -133,7 +133,7 @@ class NetworkConfig:
         return plain - round((mixing - attention) / (2 * self.width + 1))
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as JSON has them."""
+        """The fields as a dictionary for JSON."""
         return {
             field: list(cast("tuple[int, int]", value)) if isinstance(value, tuple) else value
             for field, value in dataclasses.asdict(self).items()
@@ -141,7 +141,7 @@ class NetworkConfig:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> NetworkConfig:
-        """The configuration with these fields; an unknown one is an error that names it."""
+        """A configuration from a dictionary; an unknown field is an error that names it."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
@@ -150,7 +150,7 @@ class NetworkConfig:
 
     @classmethod
     def from_json(cls, path: str | Path) -> NetworkConfig:
-        """The configuration in a JSON file."""
+        """A configuration from a JSON file."""
         try:
             fields: Any = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -185,7 +185,10 @@ _PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_names() -> tuple[str, ...]:
-    """The names that :func:`preset` knows.
+    """The names that :func:`preset` accepts.
+
+    Returns:
+        The names.
 
     Example:
         >>> preset_names()
@@ -199,7 +202,7 @@ def preset(name: str, **changes: Any) -> NetworkConfig:
 
     Args:
         name: ``"digits"``, ``"mnist"``, ``"imagenet-tiny"`` or ``"imagenet-small"``.
-        changes: fields that differ, such as ``model``.
+        changes: fields to change, such as ``model``.
 
     Returns:
         The configuration.

@@ -1,4 +1,4 @@
-"""The three networks: attention through k tokens, dynamic mixing through k tokens, and the plain one."""
+"""The networks: attention through k tokens, dynamic mixing through k tokens, and the plain transformer."""
 
 from __future__ import annotations
 
@@ -81,10 +81,12 @@ class _SelectingNetwork(nn.Module):
 
 
 class TopKAttentionModel(_SelectingNetwork):
-    """A network whose blocks attend through the k tokens that score highest, see :class:`TopKAttention`.
+    """A network whose blocks attend through the k tokens with the highest scores, see :class:`TopKAttention`.
+
+    Cost: O(N·k) per block and head for N tokens, instead of O(N²).
 
     Args:
-        config: whatever its ``model`` is, this network is made.
+        config: the configuration; its field ``model`` is ignored.
 
     Example:
         >>> model = TopKAttentionModel.from_config({"image_size": 8, "patch_size": 2, "depth": 1, "k": 4})
@@ -101,8 +103,10 @@ class TopKAttentionModel(_SelectingNetwork):
 class TopKDynamicModel(_SelectingNetwork):
     """A network whose blocks mix through k tokens selected for each image, see :class:`TopKDynamicMixing`.
 
+    Cost: one N × N product per block for N tokens, and O(N·k) for the selected tokens.
+
     Args:
-        config: whatever its ``model`` is, this network is made.
+        config: the configuration; its field ``model`` is ignored.
 
     Example:
         >>> model = TopKDynamicModel.from_config({"image_size": 8, "patch_size": 2, "depth": 1, "k": 4})
@@ -126,7 +130,7 @@ _NETWORKS: dict[str, Callable[[NetworkConfig], Network]] = {
 
 
 def from_config(config: NetworkConfig | Mapping[str, Any]) -> Network:
-    """The network that the configuration names.
+    """Build the network that a configuration describes.
 
     Args:
         config: a configuration, or its fields.

@@ -1,4 +1,4 @@
-"""Tensors in safetensors files, with what they are as JSON; nothing is ever unpickled."""
+"""Tensors in safetensors files, with metadata as JSON; nothing is ever unpickled."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["check_safetensors", "read_tensors", "write_tensors"]
 
 
 def check_safetensors() -> None:
-    """Raise `ModuleNotFoundError` with the way to install it unless safetensors is there."""
+    """Raise `ModuleNotFoundError`, with how to install safetensors, if it is missing."""
     _safetensors("safetensors.torch")
 
 
 def write_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: Path) -> None:
-    """Write tensors, and in the same file ``about`` as JSON."""
+    """Write tensors, with the metadata ``about`` as JSON in the same file."""
     save_file = _safetensors("safetensors.torch").save_file
     whole = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
@@ -29,7 +29,7 @@ def write_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and what it says about them; a `ValueError` if it is no safetensors file."""
+    """The tensors of a file and its metadata; a `ValueError` if it is not a safetensors file."""
     package = _safetensors("safetensors")
     try:
         with package.safe_open(path, framework="pt") as file:

@@ -1,4 +1,4 @@
-"""Which tokens a head selects: soft one-hot rows by a learned temperature."""
+"""Which tokens a head selects: soft one-hot rows with a learned temperature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOWEST_TEMPERATURE = 1e-3
 
 
 class TokenSelection(nn.Module):
-    r"""Rows 'the r-th best token' of the scores of each head, at a temperature that each head learns.
+    r"""Soft one-hot rows for the k best tokens of each head, with a learned temperature per head.
 
     .. math:: W = \operatorname{topk\_matrix}(s, k, \tau), \qquad
               \tau = \operatorname{softplus}(\theta) + 10^{-3}
@@ -25,7 +25,7 @@ class TokenSelection(nn.Module):
     so that :math:`\tau` stays positive whatever :math:`\theta` becomes.
 
     Args:
-        config: its ``heads``, ``k``, ``method`` and ``temperature`` are read.
+        config: uses its ``heads``, ``k``, ``method`` and ``temperature``.
 
     Example:
         >>> select = TokenSelection(NetworkConfig(heads=2, k=3))
@@ -47,7 +47,7 @@ class TokenSelection(nn.Module):
         return F.softplus(self.raw_temperature) + _LOWEST_TEMPERATURE
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Rows (B, heads, k, N) of scores (B, heads, N); computed in float32 at least."""
+        """Rows (B, heads, k, N) from scores (B, heads, N); computed at least in float32."""
         precise = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
         temperature = self.temperature.to(precise.dtype).expand(precise.shape[:-1])
         return topk_matrix(precise, self.k, self.method, temperature=temperature).to(scores.dtype)

@@ -1,4 +1,4 @@
-"""Attention through the k tokens that score highest: gather them, scatter them back."""
+"""Attention through the k tokens with the highest scores: gather them, then scatter them back."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["TopKAttention"]
 
 
 class TopKAttention(nn.Module):
-    r"""Each head gathers its k best tokens and gives them back to the tokens they came from.
+    r"""Each head gathers its k best tokens and scatters them back to their positions.
 
     .. math:: s_i = \frac{\langle q_i, k_i\rangle}{\sqrt d}, \qquad Z = W(s)\,v, \qquad
               Y = W(s)^\top Z, \qquad \text{out} = \operatorname{proj}(Y + v)
 
-    with the rows :math:`W` of :class:`TokenSelection`. It has the parameters of a softmax attention, and a
-    temperature for each head; its cost grows with N·k and not with N².
+    with the rows :math:`W` of :class:`TokenSelection`. It has the parameters of softmax attention plus a
+    temperature for each head. Cost: O(N·k) instead of O(N²).
 
     Args:
-        config: its ``width``, ``heads``, ``dropout`` and the fields of the selection are read.
+        config: uses its ``width``, ``heads``, ``dropout`` and the fields of the selection.
 
     Example:
         >>> layer = TopKAttention(NetworkConfig(width=16, heads=2, k=3))
@@ -42,7 +42,7 @@ class TopKAttention(nn.Module):
         self.proj_drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, N, width) to the same."""
+        """From tokens (B, N, width) to tokens of the same shape."""
         batch, count, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).unbind(2)
         rows = self.select((q * k).sum(-1).transpose(1, 2) * self.scale).flatten(0, 1)

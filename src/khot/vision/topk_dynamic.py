@@ -1,4 +1,4 @@
-"""Mixing of tokens through k that are selected anew for each image, and read by all."""
+"""Mixing of tokens through k tokens that are selected for each image and read by all tokens."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["TopKDynamicMixing"]
 
 
 class TopKDynamicMixing(nn.Module):
-    r"""Tokens are mixed by a fixed N × N map, then each head gathers its k best and all tokens read them.
+    r"""Mix tokens by a learned N × N map, then let each head gather its k best tokens, which all tokens read.
 
     .. math:: h = Px, \qquad h \leftarrow h + Mh, \qquad (v, s) = Lh, \qquad
               G = W(s)\,v, \qquad \text{out} = Q \operatorname{softmax}(v G^\top)\, G
 
-    with the rows :math:`W` of :class:`TokenSelection`; M mixes the tokens of each channel, the other maps the
-    channels of each token.
+    with the rows :math:`W` of :class:`TokenSelection`. M mixes the tokens of each channel, the other maps mix
+    the channels of each token. Cost: O(N²) per channel for M, and O(N·k) for the selected tokens.
 
     Args:
-        config: its ``width``, ``heads``, ``expansion``, ``dropout``, the number of tokens and the fields of
-            the selection are read.
+        config: uses its ``width``, ``heads``, ``expansion``, ``dropout``, the number of tokens and the fields
+            of the selection.
 
     Example:
         >>> config = NetworkConfig(image_size=6, patch_size=2, width=16, k=3, model="topk_dynamic")
@@ -45,7 +45,7 @@ class TopKDynamicMixing(nn.Module):
         self.proj_drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, N, width) to the same; N is fixed by the configuration."""
+        """From tokens (B, N, width) to tokens of the same shape; the configuration fixes N."""
         batch, count, _ = x.shape
         expanded = self.expand(x)
         mixed = torch.baddbmm(

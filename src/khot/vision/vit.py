@@ -23,10 +23,10 @@ _POSITION_STD = 0.3
 class VisionTransformer(nn.Module):
     """A vision transformer with a class token: the plain network of equal size.
 
-    Names of attributes, and so of weights, are timm's.
+    The names of attributes, and so of weights, are those of timm. Cost: O(N²) per block for N tokens.
 
     Args:
-        config: whatever its ``model`` is, this network is made; the fields of the selection are not read.
+        config: the configuration; its field ``model`` and the fields of the selection are ignored.
 
     Example:
         >>> config = NetworkConfig(image_size=8, channels=1, classes=10, patch_size=2, width=16, depth=1)
@@ -56,7 +56,7 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def from_config(cls, config: NetworkConfig | Mapping[str, Any]) -> VisionTransformer:
-        """The network of a configuration, or of its fields."""
+        """Build the network from a configuration, or from its fields."""
         return cls(as_config(config))
 
     def forward_features(self, x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class VisionTransformer(nn.Module):
         return self.norm(self.blocks(self.pos_drop(tokens + self.pos_embed)))
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """The logits of the class token; or the class token itself."""
+        """The logits of the class token; with ``pre_logits`` the class token itself."""
         pooled = x[:, 0]
         return pooled if pre_logits else self.head(pooled)
 
@@ -112,7 +112,7 @@ class Attention(nn.Module):
         self.proj_drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens (B, N, width) to the same."""
+        """From tokens (B, N, width) to tokens of the same shape."""
         batch, count, width = x.shape
         qkv = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)
@@ -132,12 +132,12 @@ class Mlp(nn.Module):
         self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens to tokens, each by itself."""
+        """From tokens to tokens, each on its own."""
         return self.drop2(self.fc2(self.drop1(self.act(self.fc1(x)))))
 
 
 class Block(nn.Module):
-    """Mixing of tokens, then an MLP, each after a norm and beside a residual."""
+    """Mixing of tokens, then an MLP, each with a norm before it and a residual connection."""
 
     def __init__(self, config: NetworkConfig, attn: nn.Module) -> None:
         super().__init__()
@@ -147,13 +147,13 @@ class Block(nn.Module):
         self.mlp = Mlp(config.width, config.hidden, config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens to tokens."""
+        """From tokens to tokens."""
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
 
 def init_weights(model: nn.Module, positions: Tensor) -> None:
-    """Linear layers uniformly with Glorot's variance, biases 0, positions normal; the rest as torch does."""
+    """Initialise: linear layers Glorot-uniform, biases 0, positions normal; everything else as torch does."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -162,5 +162,5 @@ def init_weights(model: nn.Module, positions: Tensor) -> None:
 
 
 def as_config(config: NetworkConfig | Mapping[str, Any]) -> NetworkConfig:
-    """The configuration itself, or made from its fields."""
+    """The configuration, made from its fields if necessary."""
     return config if isinstance(config, NetworkConfig) else NetworkConfig.from_dict(config)

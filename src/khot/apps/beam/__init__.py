@@ -1,7 +1,7 @@
-"""Beam search with a gradient, for models that are trained through their search.
+"""Beam search with a gradient, for training models through their search.
 
-* :func:`soft_beam_search` runs a model of one's own; :func:`soft_beam_step` is one step of it;
-* :class:`BeamResult` has sequences, scores and soft tokens, :func:`soft_hamming_loss` a loss of them.
+* :func:`soft_beam_search` searches with your model; :func:`soft_beam_step` is one step of it;
+* :class:`BeamResult` has sequences, scores and soft tokens; :func:`soft_hamming_loss` is a loss for them.
 """
 
 from khot.apps.beam.choice import BeamChoice

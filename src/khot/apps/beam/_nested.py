@@ -1,4 +1,4 @@
-"""What a model keeps from step to step: tensors in tuples, lists and dictionaries."""
+"""The state of a model between steps: tensors in tuples, lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["mapped", "tensors_in"]
 
 
 def mapped(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
-    """The same structure with the function's values; what is no tensor stays."""
+    """The same structure with the function applied to each tensor; everything else is unchanged."""
     if isinstance(nested, Tensor):
         return function(nested)
     if isinstance(nested, dict):

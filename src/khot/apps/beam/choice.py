@@ -1,4 +1,4 @@
-"""A soft choice of k among candidates, and what is blended by it."""
+"""A soft choice of k among candidates, and the blends it defines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,18 @@ __all__ = ["BeamChoice", "soft_best"]
 
 
 class BeamChoice(NamedTuple):
-    """What hypotheses are blends of: ``weights`` (B, k, m) of candidates, their ``parents`` and ``tokens``.
+    """The soft choice of one step: each of k new hypotheses is a blend of m candidates.
 
-    The m candidates come best first: the r-th is what hard beam search has at place r.
+    ``weights`` (B, k, m) are the weights of the candidates, ``parents`` (B, m) the hypotheses they continue,
+    and ``tokens`` (B, m) the tokens they add. The candidates are sorted, best first: hard beam search has the
+    r-th candidate in place r.
+
+    Example:
+        >>> weights = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]])
+        >>> choice = BeamChoice(weights, parents=torch.tensor([[1, 0]]), tokens=torch.tensor([[5, 7]]))
+        >>> choice.parent_weights(2)
+        tensor([[[0.1000, 0.9000],
+                 [0.8000, 0.2000]]])
     """
 
     weights: Tensor
@@ -26,20 +35,20 @@ class BeamChoice(NamedTuple):
     tokens: Tensor
 
     def heads(self, values: Tensor) -> Tensor:
-        """What the hard choice has: the first k of values (B, m), and 0 in places beyond."""
+        """The values of the hard choice: the first k of values (B, m), padded with 0."""
         k = self.weights.shape[1]
         return torch.nn.functional.pad(values[:, :k], (0, max(0, k - values.shape[1])))
 
     def parent_weights(self, width: int) -> Tensor:
-        """How much of each of the ``width`` parents is in each new hypothesis (B, k, width)."""
+        """The weight of each of the ``width`` parents in each new hypothesis, (B, k, width)."""
         batch, k, _ = self.weights.shape
         empty = self.weights.new_zeros(batch, k, width)
         return empty.scatter_add(-1, self.parents.unsqueeze(1).expand_as(self.weights), self.weights)
 
     def blend(self, values: Tensor) -> Tensor:
-        """Values (B, width, …) of the parents, for the new hypotheses (B, k, …).
+        """Blend the values (B, width, …) of the parents into values (B, k, …) of the new hypotheses.
 
-        Integers and booleans cannot be blended: they are those of the hard choice.
+        Integers and booleans cannot be blended; they follow the hard choice.
         """
         if not values.is_floating_point():
             rows = torch.arange(len(values), device=values.device).unsqueeze(1)
@@ -48,7 +57,7 @@ class BeamChoice(NamedTuple):
         return (weights @ values.flatten(2)).view(*weights.shape[:2], *values.shape[2:])
 
     def embed(self, table: Tensor) -> Tensor:
-        """The new tokens' rows of an embedding table (V, d), blended: (B, k, d)."""
+        """The blended embeddings (B, k, d) of the new tokens, from an embedding table (V, d)."""
         return self.weights.to(table.dtype) @ table[self.tokens]
 
 
@@ -57,7 +66,7 @@ def soft_best(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best ``count`` candidates (B, count), their blended sums (B, k) and their weights (B, k, count).
 
-    ``ranking`` (B, n) says which are better, −inf that one is none.
+    ``ranking`` (B, n) is larger for better candidates, and −inf where there is no candidate.
     """
     order, exists = ranked_indices(ranking, count)
     candidates = torch.where(exists, ranking.gather(1, order), 0)

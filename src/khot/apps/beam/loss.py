@@ -1,4 +1,4 @@
-"""A direct loss of what a beam search found: the expected share of wrong tokens."""
+"""A loss on the result of a beam search: the expected share of wrong tokens."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ __all__ = ["soft_hamming_loss"]
 def soft_hamming_loss(
     result: BeamResult, targets: Tensor, mask: Tensor | None = None, *, rank: int = 0
 ) -> Tensor:
-    r"""The Hamming distance of the hypothesis at ``rank`` from the targets, softly: the mean of 1 − weight.
+    r"""A soft Hamming distance between the hypothesis at ``rank`` and the targets: the mean of 1 − weight.
 
-    As the temperature → 0 this is the share of wrong tokens of beam search. Unlike cross entropy it sees what
-    the search finds, and no more than that: begin from a model that was trained by cross entropy.
+    As the temperature → 0 this becomes the share of wrong tokens of beam search. Unlike cross entropy, it
+    depends only on what the search finds, so start from a model that was trained with cross entropy. Cost:
+    O(B·T·(k·m + V)) for m candidates per step and V tokens.
 
     Args:
-        result: of :func:`soft_beam_search`, with its gradient.
-        targets: (B, S) tokens; where S is larger than the number T of steps, places beyond T are wrong.
-            What was found beyond S is not looked at: let targets have the end, and ``pad`` behind it.
-        mask: (B, S), True where a place counts; by default all.
-        rank: of the hypothesis.
+        result: the result of :func:`soft_beam_search`, with its gradient.
+        targets: tokens (B, S). If S is larger than the number T of steps, positions beyond T count as wrong.
+            Tokens found beyond S are ignored: include the end token in the targets, with ``pad`` after it.
+        mask: (B, S), True for positions that count; by default all.
+        rank: the rank of the hypothesis; 0 is the best.
 
     Returns:
-        The mean over all places that count.
+        The mean over all positions that count.
 
     Example:
         >>> from khot.apps.beam import soft_beam_search

@@ -1,4 +1,4 @@
-"""Beam search with a gradient, step by step, and what it found."""
+"""Beam search with a gradient, and its result."""
 
 from __future__ import annotations
 
@@ -21,16 +21,22 @@ StepFunction = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
 @dataclass(frozen=True)
 class BeamResult:
-    """What :func:`soft_beam_search` found, best first.
+    """The result of :func:`soft_beam_search`: the k best hypotheses, best first.
 
     Args:
         sequences: (B, k, T), the tokens of the hard choices, ``pad`` after the end.
-        scores: (B, k), sums of log-probabilities, with a gradient; −inf in a place without a hypothesis.
-        lengths: (B, k), how many tokens there are, the end included.
-        finished: (B, k), whether the end was reached.
-        states: after each of the T steps.
-        last: the choice among the ended hypotheses and those that still ran.
-        vocabulary: how many tokens there are.
+        scores: (B, k), sums of log-probabilities, with a gradient; −inf where there is no hypothesis.
+        lengths: (B, k), the number of tokens, including the end token.
+        finished: (B, k), whether the end token was reached.
+        states: the :class:`BeamState` after each of the T steps.
+        last: the final choice among the ended hypotheses and those still running.
+        vocabulary: the number of tokens V.
+
+    Example:
+        >>> table = torch.tensor([[0.1, 0.9], [0.8, 0.2]]).log()
+        >>> found = soft_beam_search(lambda t, h: (table[t], h), None, 1, start=0, max_length=2)
+        >>> found.sequences.tolist(), found.lengths.tolist(), found.token_weights().shape
+        ([[[1, 0]]], [[2]], torch.Size([1, 2, 2]))
     """
 
     sequences: Tensor
@@ -42,10 +48,10 @@ class BeamResult:
     vocabulary: int
 
     def token_weights(self, rank: int = 0) -> Tensor:
-        """How much of each token is in each place of the hypothesis at ``rank``: (B, T, V), with a gradient.
+        """The weight (B, T, V) of each token at each position of the hypothesis at ``rank``, differentiable.
 
-        Found by following the blends back from the last step. A place sums to 1; as the temperature → 0 it
-        is one-hot, the token of ``sequences``.
+        It is computed by following the blends back from the last step. Each position sums to 1; as the
+        temperature → 0 it becomes one-hot, the token of ``sequences``.
         """
         k = self.sequences.shape[1]
         if not 0 <= rank < k:
@@ -99,29 +105,33 @@ def soft_beam_search(
 ) -> BeamResult:
     """Beam search with a gradient: find the k best sequences of a model by soft choices.
 
-    With ``hard=True``, or as the temperature → 0, this is beam search, and finds what ``generate`` of
-    transformers finds with ``num_beams=k, early_stopping="never"`` and the same ``length_penalty``. Wrap it
-    in ``torch.no_grad()`` to decode only.
+    With ``hard=True``, or as the temperature → 0, this is ordinary beam search. It then finds the same
+    sequences as ``generate`` of transformers with ``num_beams=k, early_stopping="never"`` and the same
+    ``length_penalty``. Wrap it in ``torch.no_grad()`` if you only decode.
+
+    Cost: for each step, the model on k hypotheses and O(k·(V + d)) per batch row.
 
     Args:
-        step_fn: ``(inputs, hidden) → (log_probs, hidden)``: for hypotheses (B, width) their last tokens, or
-            with ``embedding`` the blended embeddings (B, width, d) of these, and the log-probabilities (B,
-            width, V) of the next. The width is 1 at first, then k. What is the same for all hypotheses, such
-            as an encoded input and its padding, the function knows by itself.
-        hidden: what the model keeps, tensors (B, …) in tuples, lists and dictionaries, or None; ``step_fn``
-            sees them as (B, width, …). Floating ones are blended, others go with the hard choice.
+        step_fn: your model, ``(inputs, hidden) → (log_probs, hidden)``. The inputs are the last tokens
+            (B, width) of the hypotheses, or, with ``embedding``, their blended embeddings (B, width, d).
+            ``log_probs`` (B, width, V) are those of the next token. The width is 1 in the first step, then k.
+            Whatever is the same for all hypotheses, such as an encoded input and its padding, the function
+            must hold itself.
+        hidden: the state of the model, tensors (B, …) in tuples, lists and dictionaries, or None. ``step_fn``
+            gets them as (B, width, …). Floating-point tensors are blended, others follow the hard choice.
         k: how many hypotheses to keep.
         start: the token before the first, one for all rows or a tensor (B,).
         max_length: the largest number of steps.
-        eos: the token that ends a sequence; the search ends when no other can become one of the k best.
-        pad: what follows the end; by default ``eos``.
-        embedding: a table (V, d), for a gradient through the choice of tokens.
+        eos: the token that ends a sequence. The search stops when no running hypothesis can become one of the
+            k best.
+        pad: the token after the end; by default ``eos``.
+        embedding: an embedding table (V, d), for a gradient through the choice of tokens.
         temperature: > 0, in nats; see :func:`soft_beam_step`.
         method: a relaxation with rows.
         hard: the exact k best forward, the relaxation's gradient backward.
         shortlist: how many continuations take part in a step, by default 4k.
         length_penalty: ended hypotheses are compared by their score divided by length to this power.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
         A :class:`BeamResult`.
@@ -129,10 +139,13 @@ def soft_beam_search(
     Example:
         >>> table = torch.tensor([[0.1, 0.5, 0.4], [0.6, 0.2, 0.2], [0.1, 0.1, 0.8]]).log()
         >>> def step_fn(tokens, hidden):
-        ...     return table[tokens], hidden  # each token depends on the last one alone
+        ...     return table[tokens], hidden  # each token depends only on the last one
         >>> found = soft_beam_search(step_fn, None, 2, start=0, max_length=3, hard=True)
         >>> found.sequences.tolist(), [round(p, 3) for p in found.scores.exp().flatten().tolist()]
         ([[[2, 2, 2], [1, 0, 1]]], [0.256, 0.15])
+
+    Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), A Continuous Relaxation of Beam Search for
+    End-to-End Training of Neural Sequence Models, arXiv:1708.00111.
     """
     name = "soft_beam_search"
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -1,14 +1,14 @@
 r"""One step of beam search with a gradient: from k hypotheses to the k best of all their continuations.
 
 Hypothesis i, with the sum of log-probabilities :math:`s_i`, has a continuation by each token v, with
-:math:`s_{iv} = s_i + \log p(v \mid i)`. Beam search keeps the k largest, and apart from them those that have
-ended. Here row r of a soft one-hot matrix, :func:`khot.topk_matrix`, stands for the r-th of them: the new
-score, the state of the model and the embedding of the token are blends by that row, and have a gradient. As
-the temperature → 0 the rows become one-hot and the step that of beam search.
+:math:`s_{iv} = s_i + \log p(v \mid i)`. Beam search keeps the k largest, and separately those that have
+ended. Here row r of a soft one-hot matrix, :func:`khot.topk_matrix`, stands for the r-th of them. The new
+score, the state of the model and the embedding of the token are blends with the weights of that row, so they
+have a gradient. As the temperature → 0 the rows become one-hot, and the step becomes that of beam search.
 
-A row over all k·V continuations, k times, would be k²V numbers. Only the best ``shortlist`` of them take part
-(4k by default), so that a step takes O(k·(V + d)); with ``shortlist`` = k·V the relaxation is that of Goyal
-et al., whose rows are softmaxes around the k largest scores, as those of ``"softsort"`` are.
+k rows over all k·V continuations would be k²V numbers. So only the best ``shortlist`` continuations take part
+(4k by default), and a step takes O(k·(V + d)). With ``shortlist`` = k·V the relaxation is that of Goyal et
+al., whose rows are softmaxes around the k largest scores, like those of ``"softsort"``.
 
 Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), A Continuous Relaxation of Beam Search for
 End-to-End Training of Neural Sequence Models, arXiv:1708.00111.
@@ -31,9 +31,16 @@ __all__ = ["BeamState", "Ended", "check_tokens", "normalised", "soft_beam_step"]
 
 
 class Ended(NamedTuple):
-    """Hypotheses that have ended: ``scores`` and ``lengths`` (B, k), the end counted, and their origin.
+    """The best hypotheses that have ended.
 
-    The ``parents`` of ``choice`` are the ended hypotheses of the step before, then the running ones.
+    ``scores`` and ``lengths`` (B, k) are theirs; lengths include the end token. ``choice`` tells where they
+    come from: its ``parents`` count first the ended hypotheses of the previous step, then the running ones.
+
+    Example:
+        >>> state = BeamState.start(torch.tensor([0]))
+        >>> log_probs = torch.tensor([[[0.1, 0.6, 0.3]]]).log()
+        >>> soft_beam_step(log_probs, state, 2, eos=1, hard=True).ended.scores.exp()
+        tensor([[0.6000, 0.0000]])
     """
 
     scores: Tensor
@@ -44,10 +51,16 @@ class Ended(NamedTuple):
 class BeamState(NamedTuple):
     """The hypotheses of each batch row, best first.
 
-    ``scores`` (B, k) are the sums of log-probabilities of those that run, with a gradient, ``tokens`` (B, k)
-    their last tokens by the hard choice, ``length`` how many they have, and ``leading`` (B, k) which of them
-    are among the k best of all continuations, those that end included. ``ended`` are the best that have
-    ended. A place without a hypothesis has the score −inf. ``choice`` says where they come from.
+    ``scores`` (B, k) are the sums of log-probabilities of the running hypotheses, with a gradient; ``tokens``
+    (B, k) their last tokens by the hard choice; ``length`` their number of tokens; ``leading`` (B, k) tells
+    which of them are among the k best of all continuations, including those that end. ``ended`` are the best
+    hypotheses that have ended. A place without a hypothesis has the score −inf. ``choice`` tells where the
+    hypotheses come from.
+
+    Example:
+        >>> state = BeamState.start(torch.tensor([3, 5]))  # one hypothesis for each of two batch rows
+        >>> state.scores.tolist(), state.tokens.tolist()
+        ([[0.0], [0.0]], [[3], [5]])
     """
 
     scores: Tensor
@@ -80,16 +93,19 @@ def soft_beam_step(
     mask: Tensor | None = None,
     **options: Any,
 ) -> BeamState:
-    r"""The k best continuations of the hypotheses in ``state``, softly.
+    r"""One soft step of beam search: the k best continuations of the hypotheses in ``state``.
+
+    Cost: O(k·(V + d)) per batch row, for V tokens and a model state of size d.
 
     Args:
-        log_probs: (B, width, V), of the next token after each hypothesis; −inf excludes one.
+        log_probs: (B, width, V), of the next token after each hypothesis; −inf excludes a token.
         state: the hypotheses, ``width`` for each batch row: one at the start, then k.
         k: how many hypotheses to keep.
-        eos: the token that ends a hypothesis. One that ends among the k best continuations is kept among the
-            ended ones, of which the k best stay; the k best others run on.
-        pad: the token that stands behind the end, by default ``eos``.
-        temperature: > 0, in units of the scores (nats; those of ended ones as they are compared).
+        eos: the token that ends a hypothesis. A hypothesis that ends among the k best continuations joins the
+            ended ones, and the k best of these are kept. The k best others keep running.
+        pad: the token after the end, by default ``eos``.
+        temperature: > 0, in units of the scores: nats, or, for ended hypotheses, nats after the length
+            penalty.
         method: a relaxation with rows, such as ``"softsort"`` or ``"neuralsort"``; see
             :func:`khot.topk_matrix`.
         hard: the exact k best forward, the relaxation's gradient backward.
@@ -97,10 +113,11 @@ def soft_beam_step(
         length_penalty: ended hypotheses are compared by their score divided by length to this power: 0 for
             sums of log-probabilities, 1 for their means.
         mask: boolean, broadcastable to ``log_probs``, True where a token is allowed.
-        options: of the method.
+        options: further options of the method.
 
     Returns:
-        A :class:`BeamState` with k hypotheses, best first; its ``choice`` blends what else belongs to them.
+        A :class:`BeamState` with k hypotheses, best first. Use its ``choice`` to blend everything else that
+        belongs to them.
 
     Example:
         >>> state = BeamState.start(torch.tensor([0]))
@@ -108,6 +125,8 @@ def soft_beam_step(
         >>> state = soft_beam_step(log_probs, state, 2, temperature=0.1)
         >>> state.tokens.tolist(), [round(v, 2) for v in state.scores.exp().flatten().tolist()]
         ([[1, 2]], [0.6, 0.3])
+
+    Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), arXiv:1708.00111.
     """
     name = "soft_beam_step"
     _check(name, log_probs, state, k, shortlist, length_penalty)
@@ -136,7 +155,7 @@ def soft_beam_step(
 
 
 def normalised(scores: Tensor, lengths: Tensor, length_penalty: float) -> Tensor:
-    """Scores as hypotheses are compared: divided by length to the power."""
+    """The scores by which hypotheses are compared: divided by length to the power ``length_penalty``."""
     return scores if length_penalty == 0 else scores / lengths.clamp_min(1).to(scores.dtype) ** length_penalty
 
 
@@ -161,7 +180,7 @@ def _grown(
 
 
 def check_tokens(name: str, vocabulary: int, eos: int | None, pad: int | None) -> None:
-    """Check that the end and what follows it are tokens."""
+    """Check that ``eos`` and ``pad`` are tokens of the vocabulary."""
     for argument, token in (("eos", eos), ("pad", pad)):
         if token is not None and not 0 <= token < vocabulary:
             raise ValueError(f"{name}: {argument} must be a token in 0 … {vocabulary - 1}, got {token}")

@@ -1,11 +1,11 @@
 r"""Orthogonal matching pursuit and orthogonal least squares, for many samples at once.
 
-A sample x takes an atom, then the best combination of all atoms taken, k times. The next atom is the one with
-the largest correlation :math:`|d_j^\top r|` to what is left of it (``"omp"``), or the one that lowers the
-error most, :math:`(d_j^\top r)^2 / \lVert d_j^\perp\rVert^2` (``"ols"``). With :math:`G = DD^\top` only
-correlations are kept (Rubinstein, Zibulevsky & Elad 2008): an atom that enters is made orthogonal to those
-before it by one row of a Cholesky factor, and its part is taken off all correlations. O(k² m) a sample after
-the product :math:`XD^\top`, in steps that serve all samples; no loop over samples.
+k times, a sample x adds an atom and then takes the best combination of all its atoms. The next atom is the
+one with the largest correlation :math:`|d_j^\top r|` to the residual r (``"omp"``), or the one that lowers
+the error most, :math:`(d_j^\top r)^2 / \lVert d_j^\perp\rVert^2` (``"ols"``). With :math:`G = DD^\top` only
+correlations have to be kept (Rubinstein, Zibulevsky & Elad 2008): a new atom is made orthogonal to the
+earlier ones by one row of a Cholesky factor, and its part is subtracted from all correlations. Cost: O(k² m)
+per sample after the product :math:`XD^\top`; each step handles all samples at once.
 
 Reference: Pati, Rezaiifar & Krishnaprasad (1993), Orthogonal Matching Pursuit; Chen, Billings & Luo (1989),
 Orthogonal least squares methods and their application to non-linear system identification.
@@ -32,8 +32,8 @@ def codes_of(
 ) -> Array:
     """Codes (n, m) of samples (n, d) with k entries each, for atoms (m, d) of length one.
 
-    A sample that is zero, or met by fewer atoms, has fewer; with ``tol`` also one whose squared residual is
-    no more than that.
+    A sample has fewer entries if it is zero or is matched exactly by fewer atoms, and with ``tol`` also once
+    its squared residual is at most ``tol``.
     """
     gram = atoms @ atoms.T
     codes = np.zeros((len(samples), len(atoms)), dtype=samples.dtype)

@@ -1,12 +1,13 @@
 r"""Online dictionary learning with codes of exactly k atoms.
 
-Each batch X with codes Z adds to statistics that forget, :math:`A \leftarrow \rho A + Z^\top Z` and
-:math:`B \leftarrow \rho B + Z^\top X`; every atom is then the minimiser of the error they describe, the
-others fixed, scaled to length one: :math:`d_j \leftarrow d_j + (b_j - a_j D) / a_{jj}`. O(m² d) a batch
-beside the codes. An atom that few samples use is replaced by the sample that is worst described.
+Each batch X with codes Z updates exponentially weighted statistics, :math:`A \leftarrow \rho A + Z^\top Z`
+and :math:`B \leftarrow \rho B + Z^\top X`. Then every atom in turn minimises the error that these describe,
+with the others fixed, and is scaled to length one: :math:`d_j \leftarrow d_j + (b_j - a_j D) / a_{jj}`. Cost:
+O(m² d) per batch, besides the codes. An atom that few samples use is replaced by the sample with the largest
+error.
 
 Reference: Mairal, Bach, Ponce & Sapiro (2010), Online Learning for Matrix Factorization and Sparse Coding,
-with k atoms for each sample in the place of the ℓ1 penalty.
+with k atoms for each sample instead of the ℓ1 penalty.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -32,7 +33,7 @@ _PATIENCE = 10
 
 @dataclass
 class OnlineDictionary:
-    """Atoms (m, d) of length one, the statistics they come from, and how often each was used of late."""
+    """Atoms (m, d) of length one, their statistics, and how often each was used recently."""
 
     atoms: Array
     products: Array
@@ -42,7 +43,7 @@ class OnlineDictionary:
 
     @classmethod
     def from_atoms(cls, atoms: Array) -> OnlineDictionary:
-        """Nothing learned yet."""
+        """Start from these atoms, with empty statistics."""
         count = len(atoms)
         products = np.zeros((count, count), dtype=atoms.dtype)
         return cls(atoms.copy(), products, np.zeros_like(atoms), np.zeros(count, dtype=atoms.dtype))
@@ -50,7 +51,7 @@ class OnlineDictionary:
     def learn(
         self, batch: Array, k: int, replace_unused: float = 0.0, algorithm: Algorithm = "ols"
     ) -> tuple[float, float]:
-        """Learn from a batch; gives its squared error and squares, before the atoms change."""
+        """Learn from a batch; returns its squared error and its sum of squares, before the atoms change."""
         codes = codes_of(self.atoms, batch, k, algorithm=algorithm)
         residual = batch - codes @ self.atoms
         first, last, pace = _MEMORY

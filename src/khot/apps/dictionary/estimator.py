@@ -1,11 +1,11 @@
-r"""A dictionary in which every sample is a combination of exactly k atoms, in training and in coding.
+r"""A dictionary in which every sample is a combination of exactly k atoms, in training and in coding:
 
 .. math:: \min_{D, Z}\; \lVert X - Z D \rVert^2 \quad\text{with}\quad \lVert z_i \rVert_0 = k,\;
     \lVert d_j \rVert = 1,
 
-by online learning with codes of orthogonal least squares or matching pursuit. ``MiniBatchDictionaryLearning``
-of scikit-learn learns with an ℓ1 penalty, whatever number of atoms its ``transform`` takes: a penalty to
-tune, for a problem that is not the one that is solved later.
+solved by online learning, with codes from orthogonal least squares or matching pursuit.
+``MiniBatchDictionaryLearning`` of scikit-learn learns with an ℓ1 penalty, whatever number of atoms its
+``transform`` uses: you have to tune the penalty, and it solves another problem than ``transform``.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -41,38 +41,40 @@ Array = NDArray[Any]
 
 
 class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Learns atoms of which each sample uses ``transform_n_nonzero_coefs``, as a transformer of scikit-learn.
+    """Learn a dictionary in which each sample uses exactly k atoms; a scikit-learn transformer.
+
+    Cost: for m atoms, O(k² m) per sample and O(m² d) per batch, besides the products of samples and atoms.
 
     Args:
-        n_components: how many atoms; as many as features if not given.
-        transform_n_nonzero_coefs: k, the atoms of a sample, in training and in ``transform``; a tenth of the
-            features, at least one, if not given.
-        transform_algorithm: which atom is next, in training too: ``"ols"``, the one that lowers the error
-            most, or ``"omp"``, the one most like what is left.
+        n_components: how many atoms; by default as many as features.
+        transform_n_nonzero_coefs: k, the number of atoms per sample, in training and in ``transform``; by
+            default a tenth of the features, at least one.
+        transform_algorithm: how the next atom is chosen, in training too: ``"ols"`` takes the one that lowers
+            the error most, ``"omp"`` the one with the largest correlation to the residual.
         transform_tol: in ``transform`` a sample takes no more atoms once its squared residual is at most
-            this; for noise of deviation σ in d features, d (1.15 σ)² is usual.
+            this; for noise with standard deviation σ in d features, d (1.15 σ)² is usual.
         max_iter: passes over the data.
-        batch_size: samples in a step.
-        shuffle: take samples in a new order in each pass.
-        grow: learn with k/2 atoms a sample at first, and k after the first half of the passes.
-        replace_unused: atoms that are used less than this share of the mean are replaced by the samples that
-            are worst described; 0 for never.
-        dict_init: atoms (n_components, n_features) to begin with; else samples drawn at random.
-        tol: ``fit`` ends when ``max_no_improvement`` passes in a row, after k has grown, have each lowered
-            the error by less than this share; 0 for never.
+        batch_size: samples per step.
+        shuffle: shuffle the samples in each pass.
+        grow: learn with k/2 atoms per sample in the first half of the passes, then with k.
+        replace_unused: replace atoms that are used less than this share of the mean by the samples with the
+            largest error; 0 for never.
+        dict_init: initial atoms (n_components, n_features); by default randomly drawn samples.
+        tol: stop if the error falls by less than this share in each of ``max_no_improvement`` passes in a
+            row, counted once k has grown; 0 for never.
         max_no_improvement: see ``tol``.
         split_sign: code positive and negative parts as separate features.
-        random_state: of the first atoms and the order of samples.
+        random_state: seed for the initial atoms and the order of samples.
         callback: called after each pass with the estimator, which has ``components_``, ``n_iter_`` and
             ``error_``.
         verbose: print the error of each pass.
 
     Attributes: ``components_`` (n_components, n_features), atoms of length one; ``error_``, the squared error
-    of the last pass as a share of the samples' squares; ``n_iter_`` passes and ``n_steps_`` batches;
+    of the last pass as a share of the samples' sum of squares; ``n_iter_`` passes and ``n_steps_`` batches;
     ``n_features_in_``.
 
-    Data of float32 is learned and coded in float32. Samples are not centred: for patches take off their
-    means.
+    float32 data is processed in float32. Samples are not centred; for image patches, subtract their means
+    first.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -131,7 +133,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> TopKDictionary:
-        """Learn from samples (n, features); gives the estimator."""
+        """Learn from samples (n, features); returns the estimator."""
         samples = self._samples(X, reset=True)
         k = self._checked(samples)
         random = check_random_state(self.random_state)
@@ -153,7 +155,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> TopKDictionary:
-        """Learn from more samples, in batches as they come; gives the estimator."""
+        """Learn from more samples, in the given order; returns the estimator."""
         fresh = not hasattr(self, "_online")
         samples = self._samples(X, reset=fresh)
         k = self._checked(samples)

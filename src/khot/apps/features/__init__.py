@@ -1,10 +1,10 @@
-"""Feature selection: state k and get exactly k.
+"""Feature selection: ask for k features and get exactly k.
 
-* :class:`TopKSelector`, an estimator of scikit-learn: ``fit``, ``transform``, ``get_support``;
-* :class:`FeatureGate`, the same gate as a module, in front of a network of your own;
-* :class:`InstanceSelector`, other k features for each row, chosen by a network.
+* :class:`TopKSelector`, a scikit-learn estimator: ``fit``, ``transform``, ``get_support``;
+* :class:`FeatureGate`, the same gate as a module, to put in front of your network;
+* :class:`InstanceSelector`, instance-wise selection: k features for each row, chosen by a network.
 
-The first needs scikit-learn (``pip install "khot[apps]"``), the others torch alone.
+The first needs scikit-learn (``pip install "khot[apps]"``), the others only torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers too small to be normal are zero for a while: gates that close make many, and they are slow."""
+"""Flush denormal numbers to zero for a while: closing gates produce many of them, and they are slow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["denormals_flushed"]
 
 @contextlib.contextmanager
 def denormals_flushed() -> Generator[None]:
-    """Within it denormal results of this thread are zero; afterwards what was before holds again."""
+    """A context in which this thread flushes denormal results to zero; the old setting is restored."""
     before = _flushed()
     torch.set_flush_denormal(True)
     try:

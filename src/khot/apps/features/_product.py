@@ -1,4 +1,4 @@
-"""Features times their weights, where what does not pass can be anything."""
+"""Features times their weights, where features of weight 0 may be infinite or NaN."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["gated"]
 
 
 def gated(x: Tensor, weights: Tensor) -> Tensor:
-    """``x * weights``, where 0 · ∞ and 0 · NaN are 0; a feature of weight 0 still gives it a gradient."""
+    """``x * weights``, where 0 · ∞ and 0 · NaN are 0; a weight of 0 still gets a gradient."""
     return torch.where((weights == 0) & ~x.isfinite(), 0, x) * weights

@@ -1,4 +1,4 @@
-"""Weights of rows: those that count, checked."""
+"""Check sample weights, and keep the rows with a positive one."""
 
 from __future__ import annotations
 

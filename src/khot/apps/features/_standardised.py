@@ -1,4 +1,4 @@
-"""Columns with mean 0 and deviation 1, by weighted rows, and which of them vary at all."""
+"""Standardise columns to mean 0 and standard deviation 1, with weighted rows, and find constant columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Standardised(NamedTuple):
 def standardised(
     x: npt.NDArray[Any], weights: npt.NDArray[Any], dtype: Any, farthest: float = _FARTHEST
 ) -> Standardised:
-    """Standardise a copy of ``x``, and cut it at ``farthest`` deviations; ``weights`` have mean 1."""
+    """Standardise a copy of ``x`` and clip it at ``farthest`` deviations; ``weights`` have mean 1."""
     x = np.asarray(x, dtype=np.float64)
     largest = np.abs(x).max(0)
     scale = np.where(largest > 0, largest, 1.0)

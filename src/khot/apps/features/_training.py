@@ -1,10 +1,10 @@
-r"""How gates learn which features to keep: a small network sees the features through them while τ falls.
+r"""How gates learn which features to keep: a small network sees the features through them while τ falls:
 
     min over scores s, network f   Σ_r w_r ℓ(f(x_r ⊙ y), t_r) / Σ_r w_r,   y = top-k weights of s at τ,
 
-with Adam, a cosine for the learning rates, and a temperature that falls geometrically over the first 80 % of
-the steps. The gates multiply the columns of the first layer instead of the rows of the data, which is the
-same and costs less. Cost of a step: that of the network on a batch, and one top-k of the scores.
+with Adam, cosine learning rates, and a temperature that falls geometrically over the first 80 % of the steps.
+The gates multiply the columns of the first layer instead of the data, which gives the same result and costs
+less. Cost of a step: that of the network on a batch, and one top-k of the scores.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Recipe:
 
 
 def new_network(inputs: int, hidden: int, outputs: int, generator: torch.Generator) -> nn.Sequential:
-    """A linear map, or one with a hidden layer; the initial weights are torch's, drawn from ``generator``."""
+    """A linear map, or a network with one hidden layer; torch's usual initial weights, from ``generator``."""
     sizes = [inputs, hidden, outputs] if hidden else [inputs, outputs]
     layers: list[nn.Module] = []
     for n, m in pairwise(sizes):
@@ -67,18 +67,18 @@ def train_gates(
     generator: torch.Generator,
     report: Callable[[int, float, float], None],
 ) -> list[float]:
-    """Train ``network`` and ``scores`` in place, and give the loss of each step.
+    """Train ``network`` and ``scores`` in place; returns the loss of each step.
 
     Args:
         x: rows (n, d), standardised.
         target: classes (n,) or numbers (n, outputs).
-        weights: of the rows, (n,), with mean 1.
+        weights: weights of the rows, (n,), with mean 1.
         usable: which features may be selected, (d,).
-        network: its first layer is linear.
+        network: the network; its first layer is linear.
         scores: (d,), a leaf that requires a gradient.
-        recipe: how.
-        generator: of the rows in each batch; if a batch takes all of them, nothing is drawn.
-        report: told the step, its loss and its temperature, now and then.
+        recipe: the settings.
+        generator: source of the batches; if a batch takes all rows, nothing is drawn.
+        report: called now and then with the step, its loss and its temperature.
     """
     first = network[0]
     assert isinstance(first, nn.Linear)

@@ -1,9 +1,9 @@
-r"""A gate over features: which k of n inputs a network sees, learned with it.
+r"""A gate over features: it learns, together with a network, which k of n inputs the network sees.
 
     x ↦ x ⊙ y,   y = top-k weights of n free scores at temperature τ,
 
-so that :math:`\sum_i y_i = k` at every step, and at τ → 0 exactly k features pass. Start blunt and let τ fall
-while the network trains, so that features are weighed against each other before k of them are left.
+so :math:`\sum_i y_i = k` at every step, and as τ → 0 exactly k features pass. Start with a soft gate and let
+τ fall while the network trains, so that features compete before only k of them are left.
 Cost: one top-k of n scores, and one product with the input. Reference: Wijk, Vinuesa & Azizpour (2025).
 """
 
@@ -24,23 +24,24 @@ __all__ = ["FeatureGate"]
 
 
 class FeatureGate(nn.Module):
-    """Multiplies features with k-hot weights that are learned.
+    """Multiply features by learned k-hot weights.
 
-    A :class:`khot.schedules.TemperatureScheduler` finds the temperature, as it finds those of other layers.
+    A :class:`khot.schedules.TemperatureScheduler` can anneal the temperature, as for other layers. Cost: one
+    top-k of n scores, and a product with the input.
 
     Args:
         num_features: n, the length of the last dimension of the input.
-        k: how many pass, an integer, 0 ≤ k ≤ n.
+        k: how many features pass, an integer, 0 ≤ k ≤ n.
         method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`.
         temperature: > 0, in the units of the scores, which start at zero.
-        learn_temperature: make it a parameter.
+        learn_temperature: make the temperature a parameter.
         eval_mode: ``"hard"``: in evaluation exactly k features pass, unchanged; ``"same"``: as in training,
             without noise.
-        hard: exactly k in training too, with the relaxation's gradient.
+        hard: exactly k features in training too, with the relaxation's gradient.
         mask: boolean (n,), False for features that must not pass, such as constant ones.
-        device: of the scores.
-        dtype: of the scores.
-        options: of the method.
+        device: device of the scores.
+        dtype: dtype of the scores.
+        options: further options of the method.
 
     Example:
         >>> gate = FeatureGate(5, k=2)
@@ -48,6 +49,8 @@ class FeatureGate(nn.Module):
         tensor([[0.4000, 0.4000, 0.4000, 0.4000, 0.4000]], grad_fn=<MulBackward0>)
         >>> gate.eval()(torch.ones(1, 5)), gate.selected()
         (tensor([[1., 1., 0., 0., 0.]], grad_fn=<MulBackward0>), tensor([0, 1]))
+
+    Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
 
     mask: Tensor | None
@@ -93,7 +96,7 @@ class FeatureGate(nn.Module):
         self.register_buffer("mask", None if mask is None else mask.to(self.scores.device))
 
     def reset_parameters(self) -> None:
-        """All features alike again."""
+        """Reset all scores to zero."""
         nn.init.zeros_(self.scores)
 
     @property
@@ -102,16 +105,16 @@ class FeatureGate(nn.Module):
         return int(self.topk.k)
 
     def weights(self, generator: torch.Generator | None = None) -> Tensor:
-        """The weights (n,) of now, which sum to k: soft in training, hard or not in evaluation."""
+        """The current weights (n,), which sum to k: soft in training; in evaluation see ``eval_mode``."""
         return self.topk(self.scores, self.mask, generator=generator)
 
     def selected(self) -> Tensor:
-        """The indices of the features that pass in the end, rising: k, or all that the mask allows."""
+        """The increasing indices of the selected features: k, or all that the mask allows."""
         found = self.topk.selected(self.scores.detach(), self.mask)
         return found[found >= 0].sort().values
 
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Features (…, n) times their weights; ``generator`` is where a random method draws from."""
+        """Features (…, n) times their weights; ``generator`` is the source of a random method's noise."""
         if x.shape[-1:] != self.scores.shape:
             raise ValueError(
                 f"{type(self).__name__}: x must have the last dimension {len(self.scores)}, "

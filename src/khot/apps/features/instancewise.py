@@ -1,11 +1,12 @@
-r"""Other features for each row: a network scores them, a top-k keeps k, another network sees only those.
+r"""Instance-wise selection: a network scores the features of a row, and a second network sees only the top k.
 
     scores = s(x),   y = top-k weights of the scores,   prediction = f(x ⊙ y),
 
-trained together by the loss of f, so that the features kept for a row are those that explain its label: the
-setting of L2X (Chen et al. 2018, k given, k draws of a Gumbel softmax each) and of INVASE (Yoon et al. 2019,
-no k, an actor and a critic). Here the top-k is any of khot's, relaxed or drawn. A selection that sees the
-whole row can tell the label by which features it keeps; look at the features, not only at the accuracy.
+Both are trained together with the loss of f, so that the features kept for a row explain its label. This is
+the setting of L2X (Chen et al. 2018: given k, with k Gumbel-softmax draws) and of INVASE (Yoon et al. 2019:
+no k, an actor and a critic). Here the top-k may be any operator of khot, relaxed or sampled. Caution: the
+scorer sees the whole row, so it can encode the label in the choice of features; look at the features, not
+only at the accuracy.
 """
 
 from __future__ import annotations
@@ -24,31 +25,42 @@ __all__ = ["InstanceSelector", "SelectedFeatures"]
 
 
 class SelectedFeatures(NamedTuple):
-    """What an :class:`InstanceSelector` gives: ``values``, features times weights, and the ``weights``."""
+    """The result of an :class:`InstanceSelector`: ``values``, features times weights, and the ``weights``.
+
+    Example:
+        >>> found = InstanceSelector(torch.nn.Linear(6, 6), k=2)(torch.randn(4, 6))
+        >>> found.values.shape, found.weights.shape
+        (torch.Size([4, 6]), torch.Size([4, 6]))
+    """
 
     values: Tensor
     weights: Tensor
 
 
 class InstanceSelector(nn.Module):
-    """Keeps k features of each row, by the scores of a network.
+    """Keep the k best features of each row, scored by a network.
+
+    Cost: the scorer, one top-k per row, and a product.
 
     Args:
-        scorer: from rows (…, n) to scores (…, n).
+        scorer: a module from rows (…, n) to scores (…, n).
         k: how many features a row keeps; for methods with a real-valued budget it need not be an integer.
-        method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`; ``"gumbel"`` draws.
+        method: the relaxation, by name or as a :class:`khot.relaxations.Relaxation`; ``"gumbel"`` samples.
         temperature: > 0, in the units of the scores; anneal it with a
             :class:`khot.schedules.TemperatureScheduler`.
-        learn_temperature: make it a parameter.
-        eval_mode: ``"hard"``: exactly k in evaluation; ``"same"``: as in training, without noise.
-        hard: exactly k in training too, with the relaxation's gradient.
-        options: of the method.
+        learn_temperature: make the temperature a parameter.
+        eval_mode: ``"hard"``: exactly k features in evaluation; ``"same"``: as in training, without noise.
+        hard: exactly k features in training too, with the relaxation's gradient.
+        options: further options of the method.
 
     Example:
         >>> selector = InstanceSelector(torch.nn.Linear(6, 6), k=2).eval()
         >>> values, weights = selector(torch.randn(4, 6))
         >>> weights.sum(-1)
         tensor([2., 2., 2., 2.], grad_fn=<SumBackward1>)
+
+    Reference: Chen, Song, Wainwright & Jordan (2018), Learning to Explain (L2X), arXiv:1802.07814, for the
+    setting.
     """
 
     def __init__(
@@ -97,12 +109,12 @@ class InstanceSelector(nn.Module):
         Args:
             x: rows.
             mask: boolean, broadcastable to ``x``, True where a feature may be kept.
-            generator: where a random method draws from.
+            generator: source of a random method's noise.
         """
         weights = self.topk(self.scores(x), mask, generator=generator).to(x.dtype)
         return SelectedFeatures(gated(x, weights), weights)
 
     @torch.no_grad()
     def selected(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Which features each row keeps, best first, (…, k); −1 where fewer are allowed."""
+        """The indices (…, k) of the features that each row keeps, best first; −1 if fewer are allowed."""
         return self.topk.selected(self.scores(x), mask)

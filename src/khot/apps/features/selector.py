@@ -1,4 +1,4 @@
-"""Exactly k features, in scikit-learn's interface: see :class:`TopKSelector`."""
+"""Feature selection with exactly k features, in scikit-learn's interface: see :class:`TopKSelector`."""
 
 # pyright: basic
 from __future__ import annotations
@@ -35,44 +35,46 @@ __all__ = ["TopKSelector"]
 
 
 class TopKSelector(SelectorMixin, BaseEstimator):
-    """Select exactly ``n_features_to_select`` features, by gates that a small network learns with.
+    """Select exactly ``n_features_to_select`` features, with gates that are trained with a small network.
 
-    Every feature has a score, and the network sees features through the top-k weights of the scores, which
-    sum to k at every step. The temperature falls from blunt to sharp; in the end k gates are open. There is
-    no penalty to tune until the number of features is right.
+    Every feature has a score, and the network sees the features multiplied by the top-k weights of the
+    scores, which sum to k at every step. The temperature falls from soft to sharp; in the end exactly k gates
+    are open. You set k directly: there is no penalty to tune.
 
-    Features are standardised inside ``fit`` (and kept within five deviations), ``transform`` gives columns as
-    they are. A constant column is selected only if there is nothing else. Up to ``batch_size`` rows are
-    fitted in one batch in float64: then weights equal repeated rows, and the result does not depend on the
-    order of rows but for rounding.
+    Features are standardised inside ``fit`` (and clipped at five standard deviations); ``transform`` returns
+    the columns unchanged. A constant column is selected only if there are not enough others. If there are at
+    most ``batch_size`` rows, all are fitted in one batch in float64: then an integer weight equals repeated
+    rows, and the result does not depend on the order of rows, up to rounding. Cost: ``max_iter`` steps of the
+    network on a batch.
 
     Args:
         n_features_to_select: how many: an integer, a share in (0, 1], or None for half of them.
-        task: ``"classification"``, ``"regression"``, or ``"auto"``: by ``y``, where integers are classes.
-        hidden_units: of the network; 0 for a linear model.
-        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``, none that draws.
-        temperature: of the gates at first; scores start at zero.
-        final_temperature: of the gates at the end.
-        max_iter: how many steps of Adam.
-        batch_size: rows in a step.
-        learning_rate: of the network.
-        score_learning_rate: of the scores.
+        task: ``"classification"``, ``"regression"``, or ``"auto"``, which takes integers in ``y`` as classes.
+        hidden_units: hidden units of the network; 0 for a linear model.
+        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``; not a random
+            one.
+        temperature: initial temperature of the gates; scores start at zero.
+        final_temperature: final temperature of the gates.
+        max_iter: number of Adam steps.
+        batch_size: rows per step.
+        learning_rate: learning rate of the network.
+        score_learning_rate: learning rate of the scores.
         alpha: L2 penalty of the network.
-        warm_start: begin with the scores and the network of the last fit; only ``n_features_to_select``,
+        warm_start: start with the scores and the network of the last fit; only ``n_features_to_select``,
             ``y`` and the rows may differ.
-        random_state: of the initial network and of the batches; torch's own generator is not touched.
+        random_state: seed for the initial network and the batches; torch's global generator is not used.
         verbose: print the loss, ten times in a fit.
-        device: where torch computes.
+        device: the device to train on.
 
     Attributes:
-        inclusion_probabilities_: the weights of the gates at the end, (n_features,); they sum to k.
-        scores_: what the gates were computed from, (n_features,).
+        inclusion_probabilities_: the final weights of the gates, (n_features,); they sum to k.
+        scores_: the scores of the features, (n_features,).
         n_features_to_select_: k.
-        n_iter_: how many steps were done.
+        n_iter_: the number of steps taken.
         loss_curve_: the loss of each step.
-        network_: the network, as a module of torch; it reads standardised features times their weights.
+        network_: the network, a torch module; its input is standardised features times their weights.
         classes_: the labels, in classification.
-        n_features_in_: how many features ``fit`` saw.
+        n_features_in_: the number of features seen by ``fit``.
         feature_names_in_: their names, if all are strings.
 
     Example:

@@ -1,10 +1,11 @@
-"""Mixtures of experts: routers that learn, the losses and statistics they need, and the layer.
+"""Mixture of experts (MoE): trainable routers, their losses and statistics, and the layer.
 
-* :class:`TopKRouter` and :class:`ExpertChoiceRouter` choose; :class:`MoE` computes with :class:`Experts`;
-* :func:`load_balance_loss`, :func:`z_loss` and :func:`balance_experts` keep experts in use,
-  :func:`apply_capacity` bounds their loads, :class:`RoutingStatistics` shows them;
-* :func:`record_routing` and :func:`replay_routing` bring the choices of one pass into another;
-* :func:`replace_router` brings a routing into a model of transformers, :func:`restore_router` takes it out.
+* :class:`TopKRouter` and :class:`ExpertChoiceRouter` choose experts; :class:`MoE` computes with
+  :class:`Experts`;
+* :func:`load_balance_loss`, :func:`z_loss` and :func:`balance_experts` keep all experts in use,
+  :func:`apply_capacity` limits their loads, :class:`RoutingStatistics` shows them;
+* :func:`record_routing` and :func:`replay_routing` repeat the choices of one pass in another;
+* :func:`replace_router` changes the routing of a transformers model, :func:`restore_router` undoes it.
 """
 
 from khot.apps.moe.capacity import Capped, apply_capacity

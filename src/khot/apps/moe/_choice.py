@@ -1,4 +1,4 @@
-"""Which experts: by the largest scores, among some groups, in turn, or as they were recorded."""
+"""Choose experts: by the largest scores, within groups, round robin, or as recorded before."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def best_experts(choice: Tensor, k: int, allowed: Tensor | None = None) -> Tenso
 
 
 def allowed_experts(choice: Tensor, rule: Rule, given: Tensor | None = None) -> Tensor | None:
-    """True (T, experts) for the experts of each token's best groups; None where groups do not matter.
+    """True (T, experts) for the experts of each token's best groups; None if groups do not matter.
 
-    Groups of ``given`` experts (T, k) come before all others, and none of them is left out.
+    The groups of ``given`` experts (T, k) rank before all others, so none of them is excluded.
     """
     if not rule.limits_groups:
         return None
@@ -38,7 +38,7 @@ def allowed_experts(choice: Tensor, rule: Rule, given: Tensor | None = None) -> 
 
 
 def choice_scores(logits: Tensor, rule: Rule, bias: Tensor | None) -> Tensor:
-    """What experts are chosen by: their scores plus the correction, or the logits where that is the same."""
+    """The numbers that rank experts: scores plus correction bias, or the logits if the order is the same."""
     if bias is None and not rule.limits_groups:
         return logits.detach()
     scores = scores_of(logits.detach(), rule.score)
@@ -46,7 +46,7 @@ def choice_scores(logits: Tensor, rule: Rule, bias: Tensor | None) -> Tensor:
 
 
 def experts_in_turn(tokens: int, rule: Rule, mask: Tensor | None, device: torch.device) -> Tensor:
-    """Every expert as often as every other, whatever the logits: token t gets the k that come next."""
+    """Assign experts round robin, whatever the logits: each token gets the next k."""
     # Padding takes no turn.
     number = torch.arange(tokens, device=device) if mask is None else mask.cumsum(0) - 1
     slots = number.unsqueeze(-1) * rule.k + torch.arange(rule.k, device=device)
@@ -54,7 +54,7 @@ def experts_in_turn(tokens: int, rule: Rule, mask: Tensor | None, device: torch.
 
 
 def checked_replay(name: str, indices: Tensor, tokens: int, rule: Rule) -> Tensor:
-    """Recorded indices, as int64 (T, k)."""
+    """Recorded indices as int64 (T, k), checked."""
     if not isinstance(indices, Tensor) or indices.is_floating_point() or indices.dtype == torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
         kind = indices.dtype if isinstance(indices, Tensor) else type(indices).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: indices must be a tensor of integers, got {kind}")
@@ -69,7 +69,7 @@ def checked_replay(name: str, indices: Tensor, tokens: int, rule: Rule) -> Tenso
 
 
 def check_range(name: str, indices: Tensor, num_experts: int) -> None:
-    """Raise if an index is none of an expert, where looking at values costs no waiting for a device."""
+    """Raise if an index is not that of an expert, if values can be read without a device synchronisation."""
     if indices.is_floating_point() or indices.dtype == torch.bool:
         raise TypeError(f"{name}: indices must be integers, got {indices.dtype}")
     if has_values() and indices.is_cpu and indices.numel():

@@ -1,9 +1,9 @@
-"""How the router of a transformers model computes, found by trying.
+"""Find out by trial how the router of a transformers model computes.
 
-Router classes differ in small ways: softmax or sigmoid, renormalised or not, in which type the product is
-computed, whether the weights are cast back, how groups are scored. Each way is a :class:`Recipe`; that of a
-gate is the one that gives its own result, bit for bit, on random tokens and parameters, in float32 and in
-bfloat16. A gate that none of them reproduces is refused.
+Router classes differ in small ways: softmax or sigmoid, renormalised or not, the dtype of the product,
+whether the weights are cast back, how groups are scored. Each combination is a :class:`Recipe`. The recipe of
+a gate is the one that reproduces the gate's result bit for bit, on random tokens and parameters, in float32
+and in bfloat16. A gate that no recipe reproduces is refused.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class Recipe:
     """The arithmetic of a gate.
 
     Args:
-        num_experts: how many.
-        k: how many are chosen.
-        score: of the logits; gpt-oss takes the softmax over the chosen ones.
+        num_experts: the number of experts.
+        k: how many experts are chosen per token.
+        score: the function of the logits; gpt-oss takes the softmax over the chosen experts only.
         renormalise: whether weights are divided by their sum.
-        scaling_factor: what they are multiplied with.
+        scaling_factor: the factor of the weights.
         wide_product: whether hidden states and parameters are float32 in the product.
-        cast_back: whether weights have the dtype of the logits.
-        num_groups: of experts.
-        kept_groups: of them.
-        group_score: how they compare.
-        torch_order: whether the sum is in the order in which ``torch.topk(sorted=False)`` finds the weights,
-            which changes its last bit.
+        cast_back: whether weights are cast to the dtype of the logits.
+        num_groups: the number of groups of experts.
+        kept_groups: how many groups a token can use.
+        group_score: how groups are compared.
+        torch_order: whether the sum runs in the order in which ``torch.topk(sorted=False)`` finds the
+            weights, which changes its last bit.
     """
 
     num_experts: int
@@ -66,7 +66,7 @@ class Recipe:
         return nn.functional.linear(hidden, weight, offset)
 
     def choose(self, logits: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Weights and indices as the gate computes them, but for ties, which go by index."""
+        """Weights and indices as the gate computes them, except that ties go by index."""
         scores = self.scores(logits)
         choice = scores.detach() if bias is None else scores.detach() + bias
         rule = Rule(
@@ -83,7 +83,7 @@ class Recipe:
     def weigh(
         self, scores: Tensor, indices: Tensor, choice: Tensor | None = None, allowed: Tensor | None = None
     ) -> Tensor:
-        """Weights of these experts; those of a choice in whatever order the gate sums."""
+        """The weights of these experts, summed in the gate's own order if ``choice`` is given."""
         weights = scores.gather(-1, indices)
         dtype = weights.dtype
         if self.score == "softmax of the chosen":
@@ -122,7 +122,7 @@ def tensors_of(gate: nn.Module) -> tuple[Tensor, Tensor | None, Tensor | None]:
 
 
 def find_recipe(gate: nn.Module, caller: str) -> Recipe:
-    """The recipe of a gate; a ``TypeError`` names a class that has none."""
+    """The recipe of a gate; a ``TypeError`` names the class if there is none."""
     kind = type(gate).__name__
     weight, k = getattr(gate, "weight", None), getattr(gate, "top_k", None)
     if not (isinstance(weight, Tensor) and weight.dim() == 2 and isinstance(k, int)):

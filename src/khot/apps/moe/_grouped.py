@@ -1,7 +1,7 @@
-"""One matrix for each stretch of rows: ``grouped_mm`` of torch where it will do, else a loop over experts.
+"""Multiply each segment of rows by its own matrix: torch's ``grouped_mm`` where possible, else a loop.
 
-The loop is an operation of its own, so that a compiled graph may hold it although the stretches' lengths are
-known only when it runs; and its derivative, an ``autograd.Function`` over such operations.
+The loop over experts is a custom operation, so that a compiled graph can contain it although the lengths of
+the segments are known only at run time. Its derivative is an ``autograd.Function`` over such operations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def grouped_linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     Args:
         rows: (P, inputs), those of expert 0 first; rows after ``ends[-1]`` give zeros and have no gradient.
         matrices: (experts, outputs, inputs).
-        ends: int64 (experts,), not falling.
+        ends: int64 (experts,), not decreasing.
 
     Returns:
         (P, outputs).
@@ -72,7 +72,7 @@ class _GroupedLinear(torch.autograd.Function):
 
 
 def lengths(ends: Tensor) -> list[int]:
-    """Where stretches end, as numbers."""
+    """The ends of the segments as Python numbers."""
     return cast("list[int]", cast("Any", ends).tolist())
 
 

@@ -1,4 +1,4 @@
-"""Which tokens are real: the padding mask, checked once."""
+"""The padding mask: which tokens are real."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["KnowsPadding", "real_of", "real_tokens"]
 
 
 class KnowsPadding(nn.Module):
-    """A router that can be told which tokens are real, where nobody passes a mask."""
+    """A router that can be told which tokens are real if its caller passes no mask."""
 
     token_mask: Tensor | None = None
     """See :func:`khot.apps.moe.mask_padding`."""
@@ -45,7 +45,7 @@ def real_tokens(name: str, mask: Tensor | None, shape: torch.Size | tuple[int, .
 
 
 def real_of(name: str, mask: Tensor | None, tokens: int) -> Tensor | None:
-    """The same for that many tokens, whose own shape only the mask knows."""
+    """The same for ``tokens`` tokens, whose original shape is that of the mask."""
     if mask is None or mask.numel() != tokens:
         return real_tokens(name, mask, (tokens,))
     return real_tokens(name, mask, mask.shape)

@@ -1,4 +1,4 @@
-"""How a router chooses and weighs: one frozen record, checked when it is made."""
+"""How a router chooses and weighs experts: one frozen record, checked when it is made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_SCORES: tuple[str, ...] = get_args(GroupScore)
 
 @dataclass(frozen=True)
 class Rule:
-    """What :class:`TopKRouter` is told, but for what has parameters; its docstring says what each means."""
+    """The settings of :class:`TopKRouter`, which documents them, except those with parameters."""
 
     num_experts: int
     k: int
@@ -35,7 +35,7 @@ class Rule:
     estimator: Estimator | None = None
 
     def checked(self, name: str) -> Rule:
-        """This rule, if it can be followed."""
+        """This rule, after checking that its settings fit together."""
         _check_count(name, "num_experts", self.num_experts)
         _check_count(name, "k", self.k)
         if self.k > self.num_experts:
@@ -75,12 +75,12 @@ class Rule:
 
     @property
     def limits_groups(self) -> bool:
-        """Whether some groups of experts are out of the question for a token."""
+        """Whether a token can use only some groups of experts."""
         return self.kept_groups < self.num_groups
 
     @property
     def factor(self) -> float:
-        """What weights are multiplied with; ``"unit"`` makes them 1 where all logits are equal, at zero."""
+        """The factor of the weights; ``"unit"`` makes each weight 1 if all logits are zero."""
         if self.scaling_factor != "unit":
             return float(self.scaling_factor)
         if self.renormalise:
@@ -96,7 +96,7 @@ class Rule:
 def chosen_estimator(
     name: str, routing: str, estimator: str | Estimator | None, design: str | None
 ) -> Estimator | None:
-    """What draws, for the routing that does."""
+    """The estimator for ``routing="sampled"``, None for the others."""
     if routing != "sampled":
         for argument, value in (("estimator", estimator), ("design", design)):
             if value is not None:

@@ -1,4 +1,4 @@
-"""From logits to scores, and to shares of probability."""
+"""From logits to scores and to probabilities."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def wide_linear(tokens: Tensor, weight: Tensor, offset: Tensor | None = None) ->
 
 
 def probabilities(logits: Tensor, score: str) -> Tensor:
-    """The scores with sum 1, as a balance loss weighs experts."""
+    """The scores divided by their sum, as a balance loss uses them."""
     scores = scores_of(logits, score)
     return scores if score == "softmax" else scores / (scores.sum(-1, keepdim=True) + TINY)

@@ -1,4 +1,4 @@
-"""The largest logits and their softmax: what most routers are, without a dense row of weights."""
+"""The k largest logits and their softmax, as in most routers, without a dense row of weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def softmax_topk(logits: Tensor, k: int, renormalise: bool) -> tuple[Tensor, Ten
 
 
 def softmax_at(logits: Tensor, chosen: Tensor, renormalise: bool) -> Tensor:
-    """The softmax of some of the logits, over all of them or over these alone; no sum can vanish."""
+    """The softmax at the chosen logits, normalised over all or over the chosen ones; the sum cannot be 0."""
     return chosen.softmax(-1) if renormalise else (chosen - logits.logsumexp(-1, keepdim=True)).exp()
 
 

@@ -1,4 +1,4 @@
-"""Weights of the chosen experts, with the gradient of the routing; and how a routing chooses."""
+"""How each routing chooses experts, and their weights with the gradient of the routing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _METHOD = {"sigmoid_topk": "sigmoid", "straight_through": "sigmoid", "sampled": 
 
 
 class Chosen(NamedTuple):
-    """The k experts of each token and what each is to be multiplied with, both (T, k)."""
+    """The k experts of each token and their weights, both (T, k)."""
 
     weights: Tensor
     indices: Tensor
@@ -39,9 +39,9 @@ def routed(
     draw: bool = False,
     generator: torch.Generator | None = None,
 ) -> Chosen:
-    """Choose k experts for each row of ``logits`` (T, experts), or take those given, and weigh them.
+    """Choose k experts for each row of ``logits`` (T, experts), or take the given ones, and weigh them.
 
-    Weights as the routing makes them, neither renormalised nor scaled yet.
+    The weights are not yet renormalised or scaled.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if given is None and bias is None and not rule.limits_groups and not (draw and rule.routing == "sampled"):
@@ -56,7 +56,7 @@ def routed(
 
 
 def finished(weights: Tensor, rule: Rule, mask: Tensor | None) -> Tensor:
-    """Renormalised and scaled, and zero for padding."""
+    """The weights, renormalised and scaled, and zero for padding."""
     if rule.renormalise and not (rule.routing == "topk" and rule.score == "softmax"):
         weights = weights / (weights.sum(-1, keepdim=True) + TINY)
     if rule.factor != 1.0:

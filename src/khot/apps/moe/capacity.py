@@ -1,4 +1,4 @@
-"""Capacity: how many tokens an expert takes at most, and which it drops."""
+"""Capacity: the largest number of tokens per expert, and which tokens are dropped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,15 @@ Drop = Literal["probability", "position"]
 
 
 class Capped(NamedTuple):
-    """``weights`` (T, k), 0 where a place was dropped; ``kept`` (T, k), True where it was not."""
+    """The result of :func:`apply_capacity`.
+
+    ``weights`` (T, k) are 0 where the pair of token and expert was dropped; ``kept`` (T, k) is False there.
+
+    Example:
+        >>> capped = apply_capacity(torch.ones(3, 1), torch.zeros(3, 1, dtype=torch.int64), 2, capacity=2)
+        >>> capped.weights.flatten().tolist(), capped.kept.flatten().tolist()
+        ([1.0, 1.0, 0.0], [True, True, False])
+    """
 
     weights: Tensor
     kept: Tensor
@@ -33,23 +41,24 @@ def apply_capacity(
     drop: Drop = "probability",
     mask: Tensor | None = None,
 ) -> Capped:
-    r"""Let each expert keep at most ``capacity`` tokens; the weights of the others become 0.
+    r"""Limit each expert to ``capacity`` tokens; the weights of the others become 0.
 
-    With ``capacity_factor`` c the capacity is :math:`\lceil c\, k\, T / E \rceil`, T counting real tokens
-    only. Padding takes no slot.
+    With ``capacity_factor`` c the capacity is :math:`\lceil c\, k\, T / E \rceil`, where T counts only real
+    tokens. Padding takes no slot. Give one of ``capacity`` and ``capacity_factor``. Cost: a sort of the T·k
+    pairs.
 
     Args:
-        weights: (T, k) of a router.
-        indices: (T, k), its experts.
-        num_experts: how many there are.
-        capacity: at least 1; or
-        capacity_factor: > 0.
-        drop: the places with the smallest weights, ``"probability"``, or those of the last tokens,
-            ``"position"``; ties by position.
+        weights: the weights (T, k) of a router.
+        indices: its experts (T, k).
+        num_experts: the number of experts.
+        capacity: the largest number of tokens per expert, at least 1.
+        capacity_factor: the capacity as a multiple of the even load, > 0.
+        drop: ``"probability"`` drops the pairs with the smallest weights, ``"position"`` those of the last
+            tokens; ties go by position.
         mask: True (or 1) for a real token.
 
     Returns:
-        :class:`Capped`.
+        :class:`Capped`: the new weights, and which pairs are kept.
 
     Example:
         >>> weights = torch.tensor([[0.6], [0.9], [0.7]])
@@ -91,16 +100,16 @@ def apply_capacity(
 
 
 def sorted_by_expert(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:
-    """The order (P,) that puts places of one expert together, and where each expert's end (experts,).
+    """The order (P,) that groups pairs by expert, and the end of each expert's segment (experts,).
 
-    ``experts`` (P,) may hold ``num_experts`` for places that nobody computes: they come last.
+    ``experts`` (P,) may hold ``num_experts`` for pairs that are not computed: they come last.
     """
     ends, _ = _bounds(experts, num_experts)
     return experts.argsort(stable=True), ends
 
 
 def check_capacity(name: str, capacity: int | None, capacity_factor: float | None, drop: str) -> None:
-    """At most one of the two, in its range."""
+    """Check that at most one of capacity and factor is given, and in range."""
     if capacity is not None and capacity_factor is not None:
         raise ValueError(f"{name}: give capacity or capacity_factor, not both")
     if capacity is not None:

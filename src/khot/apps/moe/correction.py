@@ -1,10 +1,10 @@
-"""Balance without a loss: a bias in the choice, moved by how often each expert was chosen.
+"""Balance without a loss: a bias in the choice of experts, adjusted by how often each expert was chosen:
 
     b_e ← b_e + u · sign(mean load − load of e)
 
-after each step of the optimiser. Loads are counted in float32 over all micro-batches of a step; what is
-computed again in a backward pass, and what is computed in evaluation, is not counted. (A compiled layer
-inside of a checkpoint cannot know that it is computed again: its loads count twice, with the same signs.)
+after each step of the optimiser. Loads are counted in float32 over all micro-batches of a step. Recomputation
+in a backward pass and calls in evaluation are not counted. (A compiled layer inside a checkpoint cannot tell
+that it is recomputed: its loads count twice, with the same signs.)
 
 Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
 Mixture-of-Experts, arXiv:2408.15664; DeepSeek-AI (2024), DeepSeek-V3 Technical Report, arXiv:2412.19437.
@@ -28,16 +28,16 @@ _BIAS = "e_score_correction_bias"
 
 
 def computes_again() -> bool:
-    """Whether a backward pass is under way, in which checkpointed layers are computed again."""
+    """Whether a backward pass is running, in which checkpointed layers are recomputed."""
     return torch._C._current_graph_task_id() != -1  # pyright: ignore
 
 
 class CountsExperts(KnowsPadding):
     """A router that counts how often its experts were chosen since the last step of the optimiser.
 
-    ``expert_counts`` is float32 and no buffer: it is not saved, and ``DistributedDataParallel`` does not
-    overwrite it. It and ``e_score_correction_bias`` stay float32 whatever the model is cast to: counts in
-    bfloat16 stop at 256, and the sign of the update with them.
+    ``expert_counts`` is float32 and not a buffer: it is not saved, and ``DistributedDataParallel`` does not
+    overwrite it. It and ``e_score_correction_bias`` stay float32 whatever the model is cast to: in bfloat16
+    counts stop growing at 256, and the sign of the update would be wrong.
     """
 
     replayed_indices: Tensor | None = None
@@ -47,7 +47,7 @@ class CountsExperts(KnowsPadding):
     e_score_correction_bias: Tensor | None
 
     def count_experts(self, indices: Tensor, mask: Tensor | None) -> None:
-        """Add the chosen experts (T, k) of real tokens; nothing while a backward pass computes again."""
+        """Count the chosen experts (T, k) of real tokens, except in a recomputation."""
         if not torch.compiler.is_compiling() and computes_again():
             return
         if self.expert_counts.is_meta:  # parameters were assigned to a module without memory
@@ -63,11 +63,11 @@ class CountsExperts(KnowsPadding):
     def update_correction_bias(
         self, rate: float = 1e-3, group: torch.distributed.ProcessGroup | None = None
     ) -> None:
-        """Move the bias by ``rate`` towards even loads, and count from zero.
+        """Move the bias by ``rate`` towards even loads, and reset the counts.
 
         Args:
-            rate: u, by how much.
-            group: the processes whose counts are summed; by default all, where there are several.
+            rate: u, the size of the step.
+            group: the processes whose counts are summed; by default all.
         """
         _check_rate("update_correction_bias", rate)
         bias = self.e_score_correction_bias
@@ -101,14 +101,17 @@ class CountsExperts(KnowsPadding):
 def update_correction_biases(
     model: nn.Module, rate: float = 1e-3, group: torch.distributed.ProcessGroup | None = None
 ) -> int:
-    """Update the correction bias of every router in the model that has one; how many there were.
+    """Update the correction bias of every router in the model that has one.
 
-    For training loops of one's own; :func:`balance_experts` does it at each step of an optimiser.
+    Use it in your own training loop; :func:`balance_experts` does it after each step of an optimiser.
 
     Args:
-        model: the router, or a model that has routers.
-        rate: how far a bias moves.
-        group: the processes whose loads are added up; by default all.
+        model: a router, or a model with routers.
+        rate: the size of the step of each bias.
+        group: the processes whose loads are summed; by default all.
+
+    Returns:
+        The number of routers that were updated.
 
     Example:
         >>> from khot.apps.moe import TopKRouter
@@ -116,6 +119,9 @@ def update_correction_biases(
         >>> _ = router(torch.randn(8, 4))
         >>> update_correction_biases(router, rate=0.01)
         1
+
+    Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
+    Mixture-of-Experts, arXiv:2408.15664.
     """
     routers = _with_bias(model)
     for router in routers:
@@ -129,16 +135,17 @@ def balance_experts(
     rate: float = 1e-3,
     group: torch.distributed.ProcessGroup | None = None,
 ) -> Any:
-    """Update the correction biases after each step of the optimiser, once, however many micro-batches it had.
+    """Update the correction biases after each step of the optimiser, once per step for all its micro-batches.
 
     Args:
-        model: with routers made with ``correction_bias=True``, or replaced ones whose gate has such a bias.
-        optimizer: whose steps count.
-        rate: u, by how much a bias moves.
+        model: a model with routers made with ``correction_bias=True``, or with replaced routers whose gate
+            has such a bias.
+        optimizer: the optimiser whose steps trigger the update.
+        rate: u, the size of the step of each bias.
         group: the processes whose counts are summed; by default all.
 
     Returns:
-        A handle; its ``remove()`` ends it.
+        A handle; its ``remove()`` stops the updates.
 
     Example:
         >>> from khot.apps.moe import TopKRouter
@@ -149,6 +156,9 @@ def balance_experts(
         >>> optimizer.step()
         >>> router.e_score_correction_bias.abs().max()
         tensor(0.0010)
+
+    Reference: Wang, Gao, Zhao, Sun & Dai (2024), Auxiliary-Loss-Free Load Balancing Strategy for
+    Mixture-of-Experts, arXiv:2408.15664.
     """
     _check_rate("balance_experts", rate)
     if not _with_bias(model):

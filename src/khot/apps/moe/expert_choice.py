@@ -1,4 +1,4 @@
-r"""Expert choice: each expert takes the tokens that suit it most, so that loads are even by construction."""
+r"""Expert choice: each expert takes its best tokens, so that loads are even by construction."""
 
 from __future__ import annotations
 
@@ -21,9 +21,15 @@ TokenRouting = Literal["topk", "sigmoid_topk", "straight_through", "sparse"]
 
 
 class ExpertChoice(NamedTuple):
-    """Raw ``logits`` (T, experts); ``weights`` and ``indices`` of tokens, both (experts, capacity).
+    """The result of an :class:`ExpertChoiceRouter`.
 
-    A place that is left over, where there are fewer real tokens than the capacity, has weight 0.
+    ``logits`` (T, experts) are raw; ``weights`` and ``indices`` (experts, capacity) belong to the tokens of
+    each expert. If there are fewer real tokens than the capacity, the remaining places have weight 0.
+
+    Example:
+        >>> found = ExpertChoiceRouter(16, 4, capacity=3)(torch.randn(10, 16))
+        >>> found.logits.shape, found.weights.shape, found.indices.shape
+        (torch.Size([10, 4]), torch.Size([4, 3]), torch.Size([4, 3]))
     """
 
     logits: Tensor
@@ -32,26 +38,27 @@ class ExpertChoice(NamedTuple):
 
 
 class ExpertChoiceRouter(KnowsPadding):
-    r"""Chooses tokens for each expert: the ``capacity`` largest of its scores.
+    r"""Choose tokens for each expert: those with its ``capacity`` largest scores.
 
     .. math:: S = \operatorname{softmax}(X W^\top), \qquad
         \text{tokens of } e = \operatorname{topk}(S_{\cdot e}, c), \quad c = \lceil f\, T / E \rceil
 
-    A token may be seen by several experts or by none; later tokens of a sequence take part in the choice, so
-    it is not for models that generate token by token.
+    A token may be seen by several experts or by none. Later tokens of a sequence take part in the choice, so
+    this router is not for models that generate token by token. Cost: the logits, and one top-k over the
+    tokens for each expert.
 
     Args:
         hidden: the length of a token's vector.
-        num_experts: how many experts.
-        capacity_factor: f, how many experts see a token on average; or
-        capacity: c, how many tokens an expert takes, at least 1.
-        score: of the logits.
-        routing: weights are the scores, ``"topk"``; or those of sigmoid or sparse top-k of an expert's logits
-            over tokens, ``"sigmoid_topk"``, ``"sparse"``; or 1 with the gradient of sigmoid top-k,
-            ``"straight_through"``.
+        num_experts: the number of experts.
+        capacity_factor: f, how many experts see a token on average.
+        capacity: c, how many tokens an expert takes, at least 1; instead of ``capacity_factor``.
+        score: the function of the logits, ``"softmax"``, ``"sigmoid"`` or ``"sqrtsoftplus"``.
+        routing: the weights: ``"topk"`` for the scores; ``"sigmoid_topk"`` or ``"sparse"`` for sigmoid or
+            sparse top-k of an expert's logits over tokens; ``"straight_through"`` for 1 with the gradient of
+            sigmoid top-k.
         temperature: τ of the soft routings.
-        device: of the parameter.
-        dtype: of the parameter.
+        device: device of the parameter.
+        dtype: dtype of the parameter.
 
     Example:
         >>> router = ExpertChoiceRouter(16, 4, capacity_factor=2.0)
@@ -98,13 +105,13 @@ class ExpertChoiceRouter(KnowsPadding):
 
     @property
     def num_experts(self) -> int:
-        """How many experts there are."""
+        """The number of experts."""
         return self.weight.shape[0]
 
     def forward(self, hidden_states: Tensor, mask: Tensor | None = None) -> ExpertChoice:
-        """Choose tokens of (…, hidden), flattened to T; ``mask`` is True (or 1) for a real one.
+        """Choose among the tokens (…, hidden), flattened to T; ``mask`` is True (or 1) for a real token.
 
-        The capacity that comes of a factor counts padding too, so that shapes do not hang on the mask.
+        A capacity from ``capacity_factor`` counts padding too, so that shapes do not depend on the mask.
         """
         name = type(self).__name__
         if hidden_states.shape[-1:] != self.weight.shape[1:]:

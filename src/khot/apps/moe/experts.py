@@ -1,4 +1,4 @@
-"""Experts: gated two-layer networks, computed together, each on the tokens it was chosen for."""
+"""Experts: gated two-layer networks, computed together, each on its own tokens."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Experts(nn.Module):
-    r"""``num_experts`` networks :math:`x \mapsto D_e (\phi(G_e x) \odot U_e x)`, or :math:`D_e\, \phi(U_e
-    x)`.
+    r"""The experts of a mixture: gated two-layer networks, computed together.
+
+    .. math:: x \mapsto D_e \big(\phi(G_e x) \odot U_e x\big), \qquad
+        \text{or without a gate} \quad x \mapsto D_e\, \phi(U_e x)
 
     Parameters have the names and shapes of transformers 5, ``gate_up_proj`` (experts, 2·width, hidden) and
-    ``down_proj`` (experts, hidden, width), so that state can be exchanged; without gate, ``up_proj``
-    (experts, width, hidden). Tokens are sorted by expert and each expert multiplies one stretch of them: no
-    loop over tokens, memory O(T·k).
+    ``down_proj`` (experts, hidden, width), so that checkpoints can be exchanged; without a gate, ``up_proj``
+    (experts, width, hidden). Tokens are sorted by expert, and each expert processes one segment. Cost: no
+    loop over tokens, O(T·k) memory.
 
     Args:
-        num_experts: how many.
+        num_experts: the number of experts.
         hidden: the length of a token's vector.
-        width: of the hidden layer of one expert.
+        width: the width of an expert's hidden layer.
         activation: ``"silu"``, ``"gelu"`` or ``"relu"``.
         gated: whether there is a gate G.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: dtype of the parameters.
 
     Example:
         >>> experts = Experts(4, hidden=8, width=16)
@@ -70,7 +72,7 @@ class Experts(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Uniform, as ``nn.Linear`` has them."""
+        """Initialise uniformly, as ``nn.Linear`` does."""
         for matrices in self.parameters():
             bound = matrices.shape[-1] ** -0.5
             nn.init.uniform_(matrices, -bound, bound)
@@ -80,7 +82,7 @@ class Experts(nn.Module):
 
         Args:
             hidden_states: (T, hidden).
-            indices: (T, k); ``num_experts`` marks a place that is not computed.
+            indices: (T, k); ``num_experts`` marks a pair that is not computed.
             weights: (T, k).
 
         Returns:
@@ -96,8 +98,7 @@ class Experts(nn.Module):
         return each.sum(1).to(hidden_states.dtype)
 
     def compute(self, rows: Tensor, ends: Tensor) -> Tensor:
-        """What each expert makes of its stretch of ``rows`` (P, hidden), which ends at ``ends``
-        (experts,)."""
+        """The output of each expert for its segment of ``rows`` (P, hidden), which ends at ``ends[e]``."""
         into = self.gate_up_proj if self.gated else self.up_proj
         assert isinstance(into, Tensor)
         rows = rows.to(into.dtype)
@@ -117,7 +118,7 @@ class Experts(nn.Module):
 
 
 def spread_over_modules(modules: nn.ModuleList, rows: Tensor, ends: Tensor) -> Tensor:
-    """The same for experts that are modules of their own: a loop over experts; rows behind the end give 0."""
+    """The same for experts that are separate modules: a loop over experts; rows after the last end give 0."""
     results: list[Tensor] = []
     start = 0
     for expert, end in zip(modules, lengths(ends), strict=True):

@@ -1,4 +1,4 @@
-"""The layer: a router, its experts, and those that see every token."""
+"""The mixture-of-experts layer: a router, its experts, and shared experts that see every token."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["MoE"]
 class MoE(nn.Module):
     r"""A mixture of experts: :math:`y = \sum_{e \in \text{chosen}} w_e\, f_e(x) + f_\text{shared}(x)`.
 
-    Places (token, expert) are sorted by expert; each expert computes one stretch of them. No loop over
-    tokens, memory O(T·k). Padding and dropped places are not computed.
+    Pairs (token, expert) are sorted by expert, and each expert computes one segment of them. Padding and
+    dropped pairs are not computed. Cost: no loop over tokens, O(T·k) memory.
 
     Args:
         router: a :class:`TopKRouter`, an :class:`ExpertChoiceRouter`, or any module with the interface of
             transformers, ``router(tokens) -> (logits, weights, indices)``.
-        experts: :class:`Experts`; or modules of one's own, each from (n, hidden) to (n, hidden).
-        shared: a module that sees every token; its result is added.
-        shared_gate: a module from (T, hidden) to (T, 1), whose sigmoid multiplies the shared result.
-        capacity: how many tokens an expert takes at most; or
-        capacity_factor: how many times the even load it takes; see :func:`apply_capacity`.
-        drop: which places fall out then, by ``"probability"`` or by ``"position"``.
+        experts: :class:`Experts`, or your own modules, each from (n, hidden) to (n, hidden).
+        shared: a module that sees every token; its output is added.
+        shared_gate: a module from (T, hidden) to (T, 1), whose sigmoid multiplies the shared output.
+        capacity: the largest number of tokens per expert.
+        capacity_factor: the same as a multiple of the even load; see :func:`apply_capacity`.
+        drop: which pairs to drop, by ``"probability"`` or by ``"position"``.
 
     Example:
         >>> from khot.apps.moe import Experts, TopKRouter, load_balance_loss
@@ -42,6 +42,8 @@ class MoE(nn.Module):
         >>> y, routing = layer(x, return_routing=True)
         >>> load_balance_loss(routing.logits, routing.indices) > 0.9
         tensor(True)
+
+    Reference: Shazeer et al. (2017), Outrageously Large Neural Networks, arXiv:1701.06538.
     """
 
     def __init__(
@@ -107,10 +109,10 @@ class MoE(nn.Module):
         Args:
             hidden_states: (…, hidden).
             mask: of their shape without the last dimension, True (or 1) for a real token; padding gets only
-                what ``shared`` makes of it.
-            indices: experts (T, k) to be replayed by a :class:`TopKRouter`.
-            return_routing: give ``(output, routing)``, for losses and statistics. Its weights are 0 where a
-                place was dropped.
+                the output of ``shared``.
+            indices: recorded experts (T, k), to be replayed by a :class:`TopKRouter`.
+            return_routing: return ``(output, routing)``, for losses and statistics. The weights of the
+                routing are 0 for dropped pairs.
         """
         real = real_tokens("MoE", mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
@@ -143,7 +145,7 @@ class MoE(nn.Module):
         return Routed(logits, weights, chosen)
 
     def capped(self, routing: Routed, real: Tensor | None) -> tuple[Routed, Tensor | None]:
-        """The routing of real tokens (T,) within the capacity; which places are computed (None: all)."""
+        """The routing of real tokens (T,) within the capacity, and which pairs are computed (None: all)."""
         if self.capacity is None and self.capacity_factor is None:
             return routing, None if real is None else real.unsqueeze(-1).expand_as(routing.indices)
         weights, kept = apply_capacity(

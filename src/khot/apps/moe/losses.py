@@ -1,14 +1,14 @@
-r"""Losses of routers, over the selection that was really used, padding left out.
+r"""Losses for routers, computed from the experts that were actually used, without padding.
 
-Three scales of the balance loss are in use. With f the share of tokens that see expert e (they sum to k) and
-P its mean probability,
+Libraries scale the balance loss differently. With f the share of tokens that see expert e (the shares sum to
+k) and P its mean probability,
 
 * here, and in Megatron and Switch Transformers: :math:`\frac{E}{k} \sum_e f_e P_e`, **1 at balance**;
-* in transformers: :math:`E \sum_e f_e P_e`, **k at balance** (and its f is that of softmax top-k, whatever
-  the model's router chose).
+* in transformers: :math:`E \sum_e f_e P_e`, **k at balance** (and f is always computed by softmax top-k,
+  whatever the model's router chose).
 
-So ``router_aux_loss_coef=0.001`` of a configuration of transformers is ``0.001 * k`` here. 1 is not the least
-value: only at balanced f is the gradient in P zero.
+So ``router_aux_loss_coef=0.001`` in a transformers configuration corresponds to ``0.001 * k`` here. 1 is not
+the smallest possible value; but the gradient in P is zero only if f is balanced.
 
 Reference: Fedus, Zoph & Shazeer (2022), Switch Transformers, arXiv:2101.03961; by sequence, DeepSeek-AI
 (2024), arXiv:2412.19437; global, Qiu et al. (2025), Demons in the Detail, arXiv:2501.11873; z-loss, Zoph et
@@ -43,27 +43,27 @@ def load_balance_loss(
     sequences: int | None = None,
     group: torch.distributed.ProcessGroup | None = None,
 ) -> Tensor:
-    r"""How far from even the use of experts is, with a gradient for the logits.
+    r"""How unevenly the experts are used, with a gradient for the logits.
 
     .. math:: \frac{E}{k} \sum_e f_e P_e, \qquad
         f_e = \frac{1}{T} \sum_t [e \in \text{indices}_t], \quad P_e = \frac{1}{T} \sum_t p_{te}
 
-    1 at balance; see :mod:`khot.apps.moe.losses` for the scales of other libraries.
+    It is 1 at balance; see :mod:`khot.apps.moe.losses` for the scales of other libraries. Cost: O(T·E).
 
     Args:
         logits: raw logits (T, experts) of a router.
-        indices: the experts (T, k) that it chose, by whatever routing.
-        kind: over all tokens, ``"switch"``; over each sequence, and the mean over sequences that have a real
-            token, ``"sequence"``; or over the tokens of all processes, ``"global"``: its mean over processes
-            is the loss of all their tokens together.
-        mask: (T,) or in the tokens' own shape, True (or 1) for a real token.
+        indices: the experts (T, k) that it chose, with any routing.
+        kind: ``"switch"``: over all tokens; ``"sequence"``: for each sequence, then the mean over sequences
+            that have a real token; ``"global"``: over the tokens of all processes, so that the mean over
+            processes is the loss of all their tokens together.
+        mask: (T,) or in the tokens' original shape, True (or 1) for a real token.
         score: how p comes from the logits: softmax, or sigmoid or √softplus divided by their sum.
-        sequences: how many sequences of equal length the tokens are, for ``"sequence"``; by default as many
-            as ``mask`` has rows.
+        sequences: for ``"sequence"``: the number of sequences, all of equal length; by default the number of
+            rows of ``mask``.
         group: the processes, for ``"global"``; by default all.
 
     Returns:
-        A number; 0 where there is no real token.
+        A scalar; 0 if there is no real token.
 
     Example:
         >>> logits = torch.zeros(8, 4)
@@ -72,6 +72,8 @@ def load_balance_loss(
         >>> one = torch.tensor([9.0, 0.0, 0.0, 0.0])
         >>> load_balance_loss(logits + one, torch.zeros(8, 1, dtype=torch.int64)) > 3.9
         tensor(True)
+
+    Reference: Fedus, Zoph & Shazeer (2022), Switch Transformers, arXiv:2101.03961.
     """
     name = "load_balance_loss"
     if kind not in get_args(BalanceOver):
@@ -109,19 +111,23 @@ def load_balance_loss(
 
 
 def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""The mean of :math:`(\log \sum_e e^{\ell_e})^2` over real tokens: keeps logits small.
+    r"""The mean of :math:`(\log \sum_e e^{\ell_e})^2` over real tokens; it keeps logits small.
+
+    Cost: O(T·E).
 
     Args:
         logits: raw logits (T, experts), or (…, experts).
-        mask: of their shape without the last dimension, or, for (T, experts), in the tokens' own shape; True
-            (or 1) for a real token.
+        mask: of their shape without the last dimension, or, for (T, experts), in the tokens' original shape;
+            True (or 1) for a real token.
 
     Returns:
-        A number; 0 where there is no real token.
+        A scalar; 0 if there is no real token.
 
     Example:
         >>> round(z_loss(torch.zeros(3, 8)).item(), 3)  # (log 8)²
         4.324
+
+    Reference: Zoph et al. (2022), ST-MoE, arXiv:2202.08906.
     """
     _check_logits("z_loss", logits)
     squares = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1).square()

@@ -1,8 +1,9 @@
-"""Routers of transformers 5 models, replaced in place: the same parameters, another routing.
+"""Replace the routing of transformers 5 models in place: the same parameters, another routing.
 
-A gate keeps its identity, its parameters, hooks, names in ``state_dict`` and parallel plans; only its class
-becomes a subclass of what it was. So recorded router logits, ``save_pretrained``, ``generate``, gradient
-checkpointing, ``deepcopy`` and ``torch.save`` go on to work, and ``restore_router`` is the class it was.
+A gate keeps its identity, parameters, hooks, names in ``state_dict`` and parallel plans; only its class
+changes, to a subclass of the original one. So recorded router logits, ``save_pretrained``, ``generate``,
+gradient checkpointing, ``deepcopy`` and ``torch.save`` still work. ``restore_router`` sets the original class
+again.
 """
 
 from __future__ import annotations
@@ -52,29 +53,37 @@ def replace_router(
 ) -> tuple[str, ...]:
     """Give the routers of a transformers 5 model another routing; see :class:`TopKRouter` for the routings.
 
-    A router is a module named ``gate`` or ``router`` beside ``experts``, whose forward gives ``(logits,
-    weights, indices)``: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, gpt-oss and their
-    relatives. How it computes is found by trying; see :mod:`khot.apps.moe._gate_recipe`. With
-    ``routing="topk"`` and nothing else routers choose and weigh as they did, bit for bit, but that ties go by
-    index, that the best expert comes first (DeepSeek has no order: a sum over experts may differ in its last
-    bit), and that a correction bias can be trained by :func:`balance_experts`.
+    A router is a module named ``gate`` or ``router`` beside ``experts``, whose forward returns ``(logits,
+    weights, indices)``: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, gpt-oss and related models.
+    How it computes is found by trial; see :mod:`khot.apps.moe._gate_recipe`. With ``routing="topk"`` and
+    otherwise default arguments, routers choose and weigh experts as before, bit for bit, with three
+    exceptions: ties go by index; the best expert comes first (DeepSeek has no order, so a sum over experts
+    may differ in its last bit); and :func:`balance_experts` can train a correction bias.
 
-    Called again it starts from the model's own routers, not from the last replacement.
+    A second call starts from the model's original routers, not from the last replacement.
 
     Args:
-        model: changed in place; all its routers, or none if one does not fit.
-        routing: one for all routers.
-        renormalise: divide the weights of a token by their sum. By default as the router did for ``"topk"``,
-            not for the others, for which it takes away what they learn by.
-        scaling_factor: multiplies the weights; by default the router's own.
+        model: the model, changed in place: all its routers, or none if one of them does not fit.
+        routing: the routing for all routers.
+        renormalise: divide the weights of a token by their sum. By default ``"topk"`` does what the router
+            did. The other routings do not renormalise, because that would remove the gradient they learn
+            from.
+        scaling_factor: factor of the weights; by default the router's own.
         temperature: τ of the soft routings.
-        float32: compute logits in float32, also in a bfloat16 model and under autocast; by default as the
+        float32: compute logits in float32, even in a bfloat16 model and under autocast; by default as the
             router does.
-        estimator: of ``"sampled"``.
-        design: of ``"sampled"``.
+        estimator: the gradient estimator of ``"sampled"``.
+        design: the sampling design of ``"sampled"``.
 
     Returns:
         The names of the routers.
+
+    Example:
+        >>> from transformers import MixtralConfig
+        >>> from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+        >>> config = MixtralConfig(hidden_size=8, intermediate_size=16, num_local_experts=4)
+        >>> replace_router(MixtralSparseMoeBlock(config), "sigmoid_topk", temperature=0.5)
+        ('gate',)
     """
     name = "replace_router"
     gates = _gates(model)
@@ -125,7 +134,23 @@ def replace_router(
 
 
 def restore_router(model: nn.Module) -> tuple[str, ...]:
-    """Undo :func:`replace_router`; the names of the routers that were restored."""
+    """Undo :func:`replace_router`.
+
+    Args:
+        model: a model whose routers were replaced; changed in place.
+
+    Returns:
+        The names of the routers that were restored.
+
+    Example:
+        >>> from transformers import MixtralConfig
+        >>> from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+        >>> config = MixtralConfig(hidden_size=8, intermediate_size=16, num_local_experts=4)
+        >>> model = MixtralSparseMoeBlock(config)
+        >>> replaced = replace_router(model, "sigmoid_topk")
+        >>> restore_router(model)
+        ('gate',)
+    """
     routers = {name: gate for name, gate in _gates(model).items() if isinstance(gate, _Routed)}
     for gate in routers.values():
         _check_forward("restore_router", gate)

@@ -1,8 +1,8 @@
-"""What a whole model is told about its routers for a while: choices to repeat, and which tokens are real.
+"""Contexts that control all routers of a model: record and replay their choices, and mask padding.
 
-A model that is trained with other kernels, another precision or another batch than it generates with routes
-some tokens to other experts. Recorded choices, replayed, make training see the experts that generation saw;
-weights are those of the logits of now.
+If a model is trained with other kernels, another precision or another batch than it generates with, some
+tokens go to other experts. Recording and replaying the choices makes training use the experts that generation
+used; the weights still come from the current logits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,23 @@ def routers_of(model: nn.Module, caller: str) -> dict[str, CountsExperts]:
 
 @contextmanager
 def record_routing(model: nn.Module) -> Generator[dict[str, Tensor]]:
-    """Record which experts every router chooses: name → indices (T, k) of its last call in the context."""
+    """Record which experts every router chooses while the context is active.
+
+    Args:
+        model: a model with routers: :class:`TopKRouter`, or replaced by :func:`replace_router`.
+
+    Returns:
+        A context manager; it yields a dictionary from the name of each router to the indices (T, k) of its
+        last call.
+
+    Example:
+        >>> from khot.apps.moe import Experts, MoE, TopKRouter
+        >>> layer = MoE(TopKRouter(16, 8, 2), Experts(8, hidden=16, width=32))
+        >>> with record_routing(layer) as recorded:
+        ...     y = layer(torch.randn(10, 16))
+        >>> recorded["router"].shape
+        torch.Size([10, 2])
+    """
     recorded: dict[str, Tensor] = {}
 
     def keeper(name: str) -> Any:
@@ -52,12 +68,15 @@ def record_routing(model: nn.Module) -> Generator[dict[str, Tensor]]:
 def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generator[None]:
     """Make routers use recorded experts; the weights come from the current logits.
 
-    With gradient checkpointing the backward pass, which computes again, belongs into the context.
+    With gradient checkpointing, run the backward pass inside the context too, because it recomputes layers.
 
     Args:
-        model: with routers.
-        recorded: indices (T, k) by the router's name, as :func:`record_routing` gives them; other routers
-            choose.
+        model: a model with routers.
+        recorded: indices (T, k) by the name of the router, from :func:`record_routing`; routers that are not
+            in it choose as usual.
+
+    Returns:
+        A context manager.
 
     Example:
         >>> from khot.apps.moe import Experts, MoE, TopKRouter
@@ -84,13 +103,26 @@ def replay_routing(model: nn.Module, recorded: Mapping[str, Tensor]) -> Generato
 
 @contextmanager
 def mask_padding(model: nn.Module, mask: Tensor) -> Generator[None]:
-    """Tell every router which tokens are real, for models such as those of transformers that pass no mask on.
+    """Tell every router which tokens are real, for models (such as those of transformers) that pass no mask.
 
-    Padding has weight 0 then, is not counted, and takes no slot of a capacity.
+    Padding then has weight 0, is not counted, and takes no slot of a capacity.
 
     Args:
-        model: with routers.
-        mask: True (or 1) for a real token, as ``attention_mask``: (batch, length) of the tokens of this pass.
+        model: a model with routers.
+        mask: True (or 1) for a real token, like ``attention_mask``: (batch, length) of the tokens of this
+            pass.
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> import torch
+        >>> from khot.apps.moe import TopKRouter
+        >>> router = TopKRouter(16, 8, 2)
+        >>> with mask_padding(router, torch.tensor([[1, 1, 0]])):
+        ...     logits, weights, indices = router(torch.randn(1, 3, 16))
+        >>> weights[2].tolist()
+        [0.0, 0.0]
     """
     routers = [module for module in model.modules() if isinstance(module, KnowsPadding)]
     if not routers:

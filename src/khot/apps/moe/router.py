@@ -1,6 +1,6 @@
-r"""A router that learns: which k of the experts see a token, and with which weights.
+r"""A trainable router: it decides which k experts see a token, and with which weights.
 
-The logits of a token are :math:`\ell = W h`. ``routing`` says how k experts are chosen and weighed:
+The logits of a token are :math:`\ell = W h`. ``routing`` tells how k experts are chosen and weighed:
 
 ================  ==========================  ======================================  ========================
 routing           experts in training         weights                                 gradient reaches
@@ -13,10 +13,10 @@ sampled           k drawn by a design         1                                 
 sparse            the k largest logits        ``khot.sparse_topk`` at these           the logits near the cut
 ================  ==========================  ======================================  ========================
 
-Only chosen experts are computed, so a gradient comes from them alone; that of drawn ones is divided by their
-inclusion probabilities, which makes its mean that of the expected mixture. In evaluation all take the k
-largest. Renormalised weights of one expert are 1 whatever the logits: with ``k=1`` such a router does not
-learn.
+Only the chosen experts are computed, so only they contribute to the gradient. With ``sampled``, their
+gradients are divided by their inclusion probabilities, so that the mean is the gradient of the expected
+mixture. In evaluation all routings take the k largest. With ``k=1``, a renormalised weight is always 1, so
+such a router does not learn.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ __all__ = ["Routed", "TopKRouter"]
 
 
 class Routed(NamedTuple):
-    """What a router gives: raw ``logits`` (T, experts), ``weights`` (T, k) and ``indices`` (T, k)."""
+    """The result of a :class:`TopKRouter`: raw ``logits`` (T, experts), ``weights`` and ``indices`` (T, k).
+
+    Example:
+        >>> found = TopKRouter(hidden=16, num_experts=8, k=2)(torch.randn(5, 16))
+        >>> found.logits.shape, found.weights.shape, found.indices.shape
+        (torch.Size([5, 8]), torch.Size([5, 2]), torch.Size([5, 2]))
+    """
 
     logits: Tensor
     weights: Tensor
@@ -48,37 +54,39 @@ class Routed(NamedTuple):
 
 
 class TopKRouter(CountsExperts, Tempered):
-    r"""Chooses ``k`` of ``num_experts`` experts for each token, and how much each of them counts.
+    r"""Choose ``k`` of ``num_experts`` experts for each token, and their weights.
 
     The interface is that of transformers 5: ``router(hidden_states) -> (logits, weights, indices)``, with one
-    parameter ``weight`` (experts, hidden).
+    parameter ``weight`` (experts, hidden). Cost: the logits, O(T·E·hidden), and a top-k of E per token.
 
     Args:
         hidden: the length of a token's vector.
-        num_experts: how many there are.
-        k: how many a token sees.
-        score: ``"softmax"``, ``"sigmoid"`` or ``"sqrtsoftplus"`` of the logits: the weights of ``"topk"``,
-            and what a correction bias is added to and groups are compared by.
+        num_experts: the number of experts E.
+        k: how many experts see a token.
+        score: ``"softmax"``, ``"sigmoid"`` or ``"sqrtsoftplus"`` of the logits. The scores are the weights of
+            ``"topk"``; a correction bias is added to them, and groups are compared by them.
         routing: how experts are chosen and weighed; see the table of :mod:`khot.apps.moe.router`.
         renormalise: divide the weights of a token by their sum.
-        scaling_factor: multiplies the weights; ``"unit"`` makes each 1 where all logits are zero, which suits
-            networks that are trained from the start.
-        correction_bias: have a bias ``e_score_correction_bias`` in the choice, not in the weights; it is
-            moved by :func:`khot.apps.moe.balance_experts`, once for each step of the optimiser.
-        num_groups: experts stand in that many groups of neighbours, of which a token sees ``kept_groups``.
+        scaling_factor: factor of the weights; ``"unit"`` makes each weight 1 if all logits are zero, which
+            suits networks trained from scratch.
+        correction_bias: add a bias ``e_score_correction_bias`` in the choice, not in the weights;
+            :func:`khot.apps.moe.balance_experts` updates it once per step of the optimiser.
+        num_groups: split the experts into this many groups of neighbours; a token uses ``kept_groups`` of
+            them.
         kept_groups: see ``num_groups``.
-        group_score: a group is worth its best expert, ``"max"``, or its best two, ``"top2"``.
-        jitter: in training multiply hidden states with numbers from 1 ± jitter, for the logits only.
-        force_balance: give each token the experts that come next, whatever the logits: to measure speed.
-        float32: compute logits in float32, also for bfloat16 models and under autocast.
-        temperature: τ of the soft routings: of sigmoid or sparse top-k, or what logits are divided by before
-            a sample is drawn. Float32 state that is saved; a :class:`khot.schedules.TemperatureScheduler`
-            anneals it.
-        learn_temperature: make it a parameter.
-        estimator: of ``"sampled"``: a name in ``khot.estimators.names()``, or of ``khot.estimators.get``.
-        design: of ``"sampled"``: a name in ``khot.designs.names()``.
-        device: of the parameter.
-        dtype: of the parameter.
+        group_score: compare groups by their best expert, ``"max"``, or by their best two, ``"top2"``.
+        jitter: in training, multiply hidden states by random numbers in 1 ± jitter, for the logits only.
+        force_balance: assign experts round robin, whatever the logits; for speed measurements.
+        float32: compute logits in float32, even for bfloat16 models and under autocast.
+        temperature: τ of the soft routings: that of sigmoid or sparse top-k, or the divisor of the logits
+            before a sample is drawn. It is float32 state that is saved; a
+            :class:`khot.schedules.TemperatureScheduler` can anneal it.
+        learn_temperature: make the temperature a parameter.
+        estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or an estimator from
+            ``khot.estimators.get``.
+        design: for ``"sampled"``: a name in ``khot.designs.names()``.
+        device: device of the parameter.
+        dtype: dtype of the parameter.
 
     Example:
         >>> router = TopKRouter(hidden=16, num_experts=8, k=2)
@@ -151,7 +159,7 @@ class TopKRouter(CountsExperts, Tempered):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Normal weights of deviation 0.02, as transformers has them; no bias, nothing counted."""
+        """Initialise weights with a normal distribution of standard deviation 0.02, as transformers does."""
         nn.init.normal_(self.weight, std=0.02)
         if self.e_score_correction_bias is not None:
             nn.init.zeros_(self.e_score_correction_bias)
@@ -159,12 +167,12 @@ class TopKRouter(CountsExperts, Tempered):
 
     @property
     def num_experts(self) -> int:
-        """How many experts there are."""
+        """The number of experts."""
         return self.rule.num_experts
 
     @property
     def k(self) -> int:
-        """How many a token sees."""
+        """How many experts see a token."""
         return self.rule.k
 
     def logits(self, hidden_states: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -178,7 +186,7 @@ class TopKRouter(CountsExperts, Tempered):
         return wide_linear(flat, self.weight)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Scores with sum 1, dense (T, experts): for looking at, and for losses of one's own."""
+        """Scores divided by their sum, dense (T, experts): for inspection, and for your own losses."""
         return probabilities(logits, self.rule.score)
 
     def forward(
@@ -194,10 +202,10 @@ class TopKRouter(CountsExperts, Tempered):
         Args:
             hidden_states: (…, hidden), flattened to (T, hidden).
             mask: of their shape without the last dimension, or (T,): True (or 1) for a real token, False (or
-                0) for padding, which has weight 0, no gradient, is not counted, and keeps a valid index.
-            indices: (T, k), experts that were recorded before: taken as they are, with weights from the
-                logits of now, so that training replays what inference chose.
-            generator: of jitter and samples.
+                0) for padding. Padding has weight 0 and no gradient, is not counted, and keeps a valid index.
+            indices: experts (T, k) recorded before. They are used as given, with weights from the current
+                logits, so that training can replay the choices of inference.
+            generator: source of jitter and samples.
 
         Returns:
             :class:`Routed`: raw logits (T, experts), weights (T, k), indices (T, k), best first, ties by

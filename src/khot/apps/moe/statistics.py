@@ -1,4 +1,4 @@
-"""What a router does over time: how it uses its experts, what is dropped, and whether its choices settle."""
+"""Statistics of a router over time: use of experts, dropped tokens, and how stable its choices are."""
 
 from __future__ import annotations
 
@@ -24,16 +24,21 @@ __all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
 
 @dataclass(frozen=True)
 class RoutingStep:
-    """One step of a router.
+    """The statistics of one step of a router.
 
     Args:
-        tokens: how many real ones there were.
-        usage: the share of each expert of all places; they sum to 1.
-        entropy: of the usage, divided by log E: 1 for even use, 0 for one expert alone.
-        idle: how many experts had less than a tenth of the even share.
-        dropped: the share of places that fell out, because a capacity was full.
-        overlap: the mean share of a token's experts that were the same at the step before; None at the first
-            step, and where the tokens are not as many.
+        tokens: the number of real tokens.
+        usage: the share of each expert among all chosen pairs; the shares sum to 1.
+        entropy: the entropy of the usage divided by log E: 1 for even use, 0 if only one expert is used.
+        idle: the number of experts with less than a tenth of the even share.
+        dropped: the share of pairs that were dropped because a capacity was full.
+        overlap: the mean share of a token's experts that were the same in the previous step; None in the
+            first step, or if the number of tokens differs.
+
+    Example:
+        >>> step = RoutingStatistics(2).update(torch.tensor([[0], [0], [1], [0]]))
+        >>> step.tokens, step.usage, step.idle
+        (4, (0.75, 0.25), 0)
     """
 
     tokens: int
@@ -45,11 +50,13 @@ class RoutingStep:
 
 
 class RoutingStatistics:
-    """Usage of experts, step by step, as a table and as a picture.
+    """Record the use of experts step by step, as a table and as a plot.
+
+    Cost: O(T·k) per step.
 
     Args:
-        num_experts: how many there are.
-        name: of the router, for captions.
+        num_experts: the number of experts.
+        name: the name of the router, for captions.
         kind: ``"local"``, or ``"global"`` for the tokens of all processes, which must then record together.
         group: the processes, for ``"global"``; by default all.
 
@@ -92,7 +99,10 @@ class RoutingStatistics:
         Args:
             indices: the experts (T, k) of each token.
             mask: True (or 1) for a real token.
-            kept: (T, k), False where a place was dropped; see :func:`apply_capacity`.
+            kept: (T, k), False for dropped pairs; see :func:`apply_capacity`.
+
+        Returns:
+            The :class:`RoutingStep`.
         """
         name = type(self).__name__
         if indices.dim() != 2:
@@ -136,14 +146,14 @@ class RoutingStatistics:
 
     @property
     def usage(self) -> Tensor:
-        """The shares of the experts over all steps, weighted by their tokens (experts,)."""
+        """The shares (experts,) of the experts over all steps, weighted by the number of tokens."""
         total = torch.zeros(self.num_experts, dtype=torch.float64)
         for step in self.steps:
             total += step.tokens * torch.tensor(step.usage, dtype=torch.float64)
         return total / total.sum().clamp_min(1e-300)
 
     def table(self, last: int | None = None) -> str:
-        """The steps as a table in Markdown, or the ``last`` ones."""
+        """The steps, or the ``last`` ones, as a Markdown table."""
         header = ("step", "tokens", "entropy", "largest share", "idle experts", "dropped", "overlap")
         first = 0 if last is None else max(0, len(self.steps) - last)
         rows = [
@@ -162,7 +172,7 @@ class RoutingStatistics:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw each expert's share over the steps, one above the other; gives the axes. Needs matplotlib."""
+        """Plot the shares of the experts over the steps, stacked; returns the axes. Needs matplotlib."""
         if axes is None:
             try:
                 import matplotlib.pyplot as plt
@@ -184,16 +194,20 @@ class RoutingStatistics:
 def watch_routing(
     model: nn.Module, kind: Literal["local", "global"] = "local", group: ProcessGroup | None = None
 ) -> Generator[dict[str, RoutingStatistics]]:
-    """Record every call of every router in a model, in the order of its modules, while the context lasts.
+    """Record every call of every router in a model while the context is active.
 
-    Routers are :class:`TopKRouter` and those of :func:`replace_router`. Padding is left out where the router
-    is told of it, by its caller or by :func:`mask_padding`; what a :class:`MoE` drops is recorded as dropped.
-    What a backward pass computes again is not recorded again.
+    Routers are :class:`TopKRouter` and those of :func:`replace_router`. Padding is left out if the router
+    knows about it, from its caller or from :func:`mask_padding`. Pairs that a :class:`MoE` drops are recorded
+    as dropped. Recomputation in a backward pass is not recorded.
 
     Args:
-        model: with routers.
+        model: a model with routers.
         kind: ``"local"``, or ``"global"`` for the tokens of all processes.
         group: the processes, for ``"global"``; by default all.
+
+    Returns:
+        A context manager; it yields a dictionary from the name of each router to its
+        :class:`RoutingStatistics`.
 
     Example:
         >>> from khot.apps.moe import Experts, MoE, TopKRouter

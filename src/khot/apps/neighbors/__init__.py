@@ -1,9 +1,9 @@
-"""Nearest neighbours that learn: a metric in which the k nearest have the right label.
+"""Learned nearest neighbours: a metric in which the k nearest neighbours have the right label.
 
-* :class:`NeighborLoss`, a loss over embeddings and labels, in the signature of pytorch-metric-learning;
-* :class:`SoftKNeighborsClassifier`, an estimator of scikit-learn that learns a linear map and votes.
+* :class:`NeighborLoss`, a loss over embeddings and labels, with the signature of pytorch-metric-learning;
+* :class:`SoftKNeighborsClassifier`, a scikit-learn classifier that learns a linear map and votes.
 
-The second needs scikit-learn (``pip install "khot[apps]"``), the first torch alone.
+The second needs scikit-learn (``pip install "khot[apps]"``), the first only torch.
 """
 
 from __future__ import annotations

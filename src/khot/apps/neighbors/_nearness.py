@@ -1,4 +1,4 @@
-"""How near references are to queries, a block of queries at a time, so that no n × n matrix is ever whole."""
+"""Distances from queries to references, a block of queries at a time, so that no n × n matrix is stored."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _ENTRIES = 1 << 22
 
 
 def blocks(queries: int, references: int, block_size: int | None) -> Iterator[slice]:
-    """The queries, so many at a time that a block has ``block_size`` rows, or about four million entries."""
+    """Slices of the queries: ``block_size`` rows each, or by default about four million entries."""
     size = block_size or max(1, _ENTRIES // max(references, 1))
     return (slice(start, min(start + size, queries)) for start in range(0, queries, size))
 
 
 def unit_vectors(points: Tensor) -> Tensor:
-    """Points (n, d) divided by their norms, which may be larger than any number of their type."""
+    """Points (n, d) divided by their norms, even if a norm overflows the dtype."""
     largest = points.detach().abs().amax(-1, keepdim=True) if points.shape[-1] else points.new_ones(())
     return torch.nn.functional.normalize(points / largest.clamp_min(1), dim=-1)
 
 
 def nearness(queries: Tensor, references: Tensor, metric: Metric) -> Tensor:
-    """Minus the distances, (queries, references), at least as precise as float32.
+    """The negative distances (queries, references), with at least float32 precision.
 
-    Squared distances are those of points moved to the mean of the references: the product of large vectors
-    that lie close together would lose all digits. Coordinates whose squares would overflow stop short of it:
-    everything beyond is equally far.
+    Squared distances are computed relative to the mean of the references; otherwise large vectors that lie
+    close together would lose all digits. Coordinates whose squares would overflow are clamped: everything
+    beyond is equally far.
     """
     if metric == "cosine":
         return unit_vectors(queries) @ unit_vectors(references).T - 1

@@ -1,7 +1,8 @@
 """Which references compete for a query, and which of them have its label.
 
-By labels, or by the tuples that miners of pytorch-metric-learning give: (anchors, positives, anchors,
-negatives) for pairs, (anchors, positives, negatives) for triplets. Then only the pairs named compete.
+These come from labels, or from the tuples that miners of pytorch-metric-learning return: (anchors, positives,
+anchors, negatives) for pairs, (anchors, positives, negatives) for triplets. With such a tuple only the named
+pairs compete.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TRIPLET, _PAIR = 3, 4
 
 @dataclass(frozen=True)
 class Pairs:
-    """Labels of queries and references, or pairs by (anchor, reference); and whether a query meets itself."""
+    """Labels of queries and references, or pairs (anchor, reference); and whether the sets are the same."""
 
     labels: Tensor | None
     ref_labels: Tensor | None
@@ -62,7 +63,7 @@ def pairs_of(
     ref_labels: Tensor | None,
     indices_tuple: Sequence[Tensor] | None,
 ) -> Pairs:
-    """The pairs of a call; its arguments are checked."""
+    """Check the arguments of a call, and return its pairs."""
     if indices_tuple is not None:
         if len(indices_tuple) not in (_TRIPLET, _PAIR):
             raise ValueError(

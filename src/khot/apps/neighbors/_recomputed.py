@@ -1,8 +1,7 @@
-"""A part of a computation that keeps its inputs alone, and is computed again in the backward pass.
+"""Checkpointing: keep only the inputs of a part, and compute it again in the backward pass.
 
-As ``torch.utils.checkpoint`` does, but no graph is built in the forward pass at all, so that operators which
-keep their state in ways of their own keep none, and ``torch.autograd.grad`` works. The gradient is not
-differentiable.
+Unlike ``torch.utils.checkpoint``, this builds no graph at all in the forward pass. So operators with their
+own autograd functions keep no state, and ``torch.autograd.grad`` works. The gradient is not differentiable.
 """
 
 from __future__ import annotations

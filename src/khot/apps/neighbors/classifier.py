@@ -36,38 +36,39 @@ _ROWS_TO_CALIBRATE = 512
 
 
 class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
-    """k nearest neighbours that vote with soft weights, after a linear map that was learned for them.
+    """k-nearest-neighbours classifier with soft votes and a learned linear map.
 
-    ``fit`` standardises the features and learns a linear map by :class:`khot.apps.neighbors.NeighborLoss`:
-    the soft k nearest of a row should have its label. A row to classify then gets the votes of all rows,
-    each with its top-k weight; at a small temperature that is
-    :class:`sklearn.neighbors.KNeighborsClassifier`. Distances are computed in blocks, so that memory grows
-    with the number of rows, not with its square.
+    ``fit`` standardises the features and learns a linear map with :class:`khot.apps.neighbors.NeighborLoss`:
+    the soft k nearest neighbours of a row should have its label. To classify a row, all training rows vote
+    with their top-k weights; at a small temperature this is :class:`sklearn.neighbors.KNeighborsClassifier`.
+    Cost: distances between all pairs, computed in blocks, so that memory grows linearly with the number of
+    rows.
 
     Args:
         n_neighbors: k.
-        n_components: to how many dimensions the map goes, at first the principal ones; None keeps all
-            features.
-        temperature: > 0, in the units of squared distances, or ``"auto"``: such that at first about
-            half of the weight lies on the k nearest.
+        n_components: the number of dimensions of the learned space, initially the principal components; None
+            keeps all features.
+        temperature: > 0, in the units of squared distances, or ``"auto"``: initially about half of the weight
+            lies on the k nearest.
         weights: ``"soft"``: votes by top-k weights; ``"uniform"``: one vote for each of the k nearest.
-        method: the relaxation, a name in ``khot.relaxations.registry.names()``, none that draws.
-        max_iter: steps of Adam; 0 leaves the map as it begins.
-        batch_size: rows in a step, among which neighbours are looked for.
-        learning_rate: of Adam.
-        warm_start: begin with the map of the last fit.
-        random_state: of the batches; torch's own generator is not touched.
+        method: the relaxation, a name in ``khot.relaxations.registry.names()``; not a random one.
+        max_iter: number of Adam steps; 0 keeps the initial map.
+        batch_size: rows per step, among which neighbours are searched.
+        learning_rate: learning rate of Adam.
+        warm_start: start with the map of the last fit.
+        random_state: seed for the batches; torch's global generator is not used.
         verbose: print the loss, ten times in a fit.
-        device: where torch computes.
+        device: the device to train on.
 
     Attributes:
         classes_: the labels.
-        components_: the map, (n_components, n_features), of features divided by their deviations.
-        temperature_: of the votes.
-        n_iter_: how many steps were done.
+        components_: the map, (n_components, n_features), applied to features divided by their standard
+            deviations.
+        temperature_: the temperature of the votes.
+        n_iter_: the number of steps taken.
         loss_curve_: the loss of each step.
-        n_samples_fit_: how many rows vote.
-        n_features_in_: how many features ``fit`` saw.
+        n_samples_fit_: the number of rows that vote.
+        n_features_in_: the number of features seen by ``fit``.
         feature_names_in_: their names, if all are strings.
 
     Example:
@@ -249,12 +250,12 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def kneighbors(self, X: Any, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
-        """The nearest rows of the fit in the learned space, nearest first.
+        """The nearest training rows in the learned space, nearest first.
 
         Args:
             X: (n_samples, n_features).
             n_neighbors: how many; by default that of the classifier.
-            return_distance: give (distances, indices), Euclidean, and not indices alone.
+            return_distance: return (Euclidean distances, indices) instead of indices only.
         """
         check_is_fitted(self)
         k = self.n_neighbors if n_neighbors is None else n_neighbors
@@ -284,6 +285,6 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         return (total / total.sum(-1, keepdim=True)).cpu().numpy()
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class with most votes; of equal ones the first."""
+        """The class with the most votes; the first one on a tie."""
         check_is_fitted(self)
         return self.classes_[self.predict_proba(X).argmax(1)]

@@ -1,17 +1,17 @@
-r"""A loss over neighbours: those that a soft top-k calls the k nearest should have the query's label.
+r"""A loss over neighbours: the k nearest neighbours of a query, by a soft top-k, should have its label.
 
-With distances :math:`d_{ij}` of query i to references j, itself left out, and
+With distances :math:`d_{ij}` from query i to references j (without i itself), and
 :math:`w_i` = top-k weights of :math:`-d_i` at temperature τ,
 
     share_i = Σ_j w_ij [label_j = label_i] / k,      loss_i = −log share_i  or  1 − share_i,
 
 where k is at most the number of references with the label.
 
-``"share"`` with ``method="neuralsort"`` is the loss of Grover et al. (2019); with ``method="sinkhorn"``
-that of Xie et al. (2020). With k = 1 and softmax in place of the top-k ``"log"`` would be NCA (Goldberger
-et al. 2004): there one neighbour of the right label is enough, here k have to be. Queries go block by
-block, and blocks are computed again in the backward pass, so that memory is that of one block and of the
-embeddings; with more than one block there are no second derivatives.
+``"share"`` with ``method="neuralsort"`` is the loss of Grover et al. (2019), with ``method="sinkhorn"`` that
+of Xie et al. (2020). With k = 1 and softmax instead of top-k, ``"log"`` would be NCA (Goldberger et al.
+2004): there one neighbour with the right label is enough, here all k must have it. Queries are processed in
+blocks, and blocks are recomputed in the backward pass, so that memory holds one block and the embeddings.
+With more than one block there are no second derivatives.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ Kind = Literal["log", "share"]
 class NeighborLoss(Tempered):
     """The k nearest neighbours of an embedding should have its label.
 
-    The call is that of the losses of pytorch-metric-learning, whose miners and ``CrossBatchMemory`` work
-    with it.
+    It is called like the losses of pytorch-metric-learning, and works with their miners and
+    ``CrossBatchMemory``. Cost: distances between all queries and references and one top-k per query, in
+    blocks.
 
     Args:
-        k: how many neighbours, an integer ≥ 1; a query with fewer references of its label is asked for these
-            alone, so that the least loss is 0.
+        k: how many neighbours, an integer ≥ 1. For a query with fewer references of its label, k is reduced
+            to their number, so that a loss of 0 is always possible.
         method: the relaxation of the top-k, a name in ``khot.relaxations.registry.names()``.
-        temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). Float32 state
-            that is saved; a :class:`khot.schedules.TemperatureScheduler` anneals it.
-        learn_temperature: make it a parameter.
+        temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). It is float32
+            state that is saved; a :class:`khot.schedules.TemperatureScheduler` can anneal it.
+        learn_temperature: make the temperature a parameter.
         metric: ``"sqeuclidean"``, ``"euclidean"`` or ``"cosine"`` (one minus the cosine).
         normalize: divide embeddings by their norms first.
         loss: ``"log"``, minus the logarithm of the share of neighbours with the label, or ``"share"``, one
-            minus it.
-        reduction: ``"mean"`` over the queries that have a positive, ``"sum"``, or ``"none"``, 0 for the
-            others.
-        block_size: queries in a block; by default so many that a block has about four million distances.
-        options: of the method.
+            minus the share.
+        reduction: ``"mean"`` (over the queries that have a positive), ``"sum"``, or ``"none"``; queries
+            without a positive have loss 0.
+        block_size: queries per block; by default about four million distances per block.
+        options: further options of the method.
 
     Example:
         >>> embeddings = torch.tensor([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], requires_grad=True)
@@ -115,9 +116,10 @@ class NeighborLoss(Tempered):
         Args:
             embeddings: (n, d).
             labels: (n,), integers.
-            indices_tuple: what a miner gives, pairs or triplets: then only these references compete.
-            ref_emb: (m, d), what to look for neighbours in; by default the embeddings, each without itself.
-            ref_labels: (m,), with ``ref_emb``.
+            indices_tuple: the result of a miner, pairs or triplets; then only these references compete.
+            ref_emb: the references (m, d), among which neighbours are searched; by default the other
+                embeddings.
+            ref_labels: the labels (m,) of ``ref_emb``.
 
         Returns:
             A scalar, or (n,) with ``reduction="none"``; in the dtype of the embeddings, computed in at least

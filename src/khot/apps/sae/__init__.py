@@ -1,13 +1,12 @@
-"""Sparse autoencoders: trained on a processor in reasonable time, in files that other tools open.
+"""Sparse autoencoders: trained on a CPU in reasonable time, saved in files that other tools open.
 
-* :class:`SparseAutoencoder` encodes and decodes; :class:`Reconstruction` and :class:`Latents` are what it
-  gives;
+* :class:`SparseAutoencoder` encodes and decodes; its results are :class:`Reconstruction` and
+  :class:`Latents`;
 * :func:`collect_activations` writes the activations of a network to disk, :class:`ActivationStore` reads
-  them,
-  :class:`ShuffledActivations` gives them in batches, :func:`train` trains as :class:`TrainSettings` say;
-* :func:`core_metrics` and :func:`language_model_metrics` measure, :func:`latent_density`,
-  :func:`top_examples` and
-  :func:`write_report` show.
+  them, :class:`ShuffledActivations` yields them in batches, and :func:`train` trains with
+  :class:`TrainSettings`;
+* :func:`core_metrics` and :func:`language_model_metrics` measure; :func:`latent_density`,
+  :func:`top_examples` and :func:`write_report` help to interpret latents.
 """
 
 from khot.apps.sae.activations import ActivationStore, collect_activations

@@ -1,5 +1,4 @@
-"""How far training is: k and the temperature of a sparse autoencoder fall, and the ``state_dict`` says how
-far."""
+"""Annealing: k and the temperature of a sparse autoencoder fall; the progress is in the ``state_dict``."""
 
 from __future__ import annotations
 
@@ -12,14 +11,13 @@ __all__ = ["Anneals"]
 
 
 class Anneals(nn.Module):
-    """The part of :class:`khot.apps.sae.SparseAutoencoder` that knows how far training is."""
+    """The part of :class:`khot.apps.sae.SparseAutoencoder` that anneals k and the temperature."""
 
     options: Options
     progress: float
 
     def anneal(self, progress: float) -> None:
-        """Say how far training is, from 0 to 1: k and the temperature fall geometrically; at 1 selection is
-        hard.
+        """Set the progress of training: k and the temperature fall geometrically; at 1 the selection is hard.
 
         Args:
             progress: in [0, 1]; part of the ``state_dict``.
@@ -29,7 +27,7 @@ class Anneals(nn.Module):
         self.progress = float(progress)
 
     def annealed(self) -> tuple[float, float | None]:
-        """The k of now, and the temperature of sigmoid top-k; None where selection is hard."""
+        """The current k, and the temperature of sigmoid top-k; None if the selection is hard."""
         options = self.options
         if self.progress >= 1 or not self.training:
             return float(options.k), None
@@ -40,13 +38,12 @@ class Anneals(nn.Module):
         return k, first * (last / first) ** self.progress
 
     def get_extra_state(self) -> Tensor:
-        """How far annealing is, k and the activation; beside the state, as a tensor, which every format of
-        checkpoints can hold."""
+        """Extra state to save: progress, k and activation, as a tensor, which every format can hold."""
         state = [self.progress, float(self.options.k), float(ACTIVATIONS.index(self.options.activation))]
         return torch.tensor(state, dtype=torch.float64, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Check that what was saved had this k and this activation, which tensors do not show."""
+        """Check that the saved k and activation equal these; the shapes of tensors do not show them."""
         progress, k, number = (part.item() for part in state)
         activation = ACTIVATIONS[int(number)]
         for what, saved, here in (

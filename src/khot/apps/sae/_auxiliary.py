@@ -1,10 +1,10 @@
-r"""AuxK: latents that no longer fire learn to explain what the others leave unexplained.
+r"""AuxK: dead latents, which no longer fire, learn to explain what the others leave unexplained.
 
-The ``k_aux`` largest dead latents of a token reconstruct the residual, which is a constant here:
-:math:`\min(n_\text{dead}/k_\text{aux}, 1)\, \lVert \hat e - e\rVert^2 / \text{variance}`. The dead latents
-alone are encoded again, so that the gradient reaches their encoder. A latent whose pre-activation is
-negative gets the gradient it would have above zero (straight-through): otherwise what is dead on all tokens
-would stay so.
+The ``k_aux`` largest dead latents of a token reconstruct the residual, which is held constant:
+:math:`\min(n_\text{dead}/k_\text{aux}, 1)\, \lVert \hat e - e\rVert^2 / \text{variance}`. Only the dead
+latents are encoded again, so that the gradient reaches their encoder. A latent with a negative pre-activation
+gets the gradient it would have above zero (straight-through); otherwise a latent that is dead on all tokens
+would stay dead.
 
 Reference: Gao et al. (2024), Scaling and evaluating sparse autoencoders, arXiv:2406.04093, appendix A.2.
 """
@@ -24,14 +24,14 @@ __all__ = ["auxk_error"]
 def auxk_error(
     x: Tensor, residual: Tensor, weights: Weights, decoder: Tensor, dead: Tensor, k_aux: int
 ) -> tuple[float, Tensor]:
-    """The factor before the loss, and what the dead latents miss of the residual, (B, d_out).
+    """The factor of the loss, and the error (B, d_out) of the dead latents in reconstructing the residual.
 
     Args:
         x: inputs (B, d_in).
         residual: (B, d_out), without a graph.
-        weights: of the encoder.
+        weights: the weights of the encoder.
         decoder: W_dec (M, d_out).
-        dead: boolean (M,), one at least.
+        dead: boolean (M,), with at least one True.
         k_aux: how many dead latents a token may use.
     """
     which = dead.nonzero().squeeze(-1)

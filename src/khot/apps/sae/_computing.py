@@ -35,8 +35,7 @@ class Computes(Anneals):
     def reconstruct(
         self, x: Tensor, y: Tensor, dead: Tensor | None, variance: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Outputs (B, d_out), activations and indices (B, K), and the numbers of `Reconstruction` from
-        ``fvu`` on."""
+        """Outputs (B, d_out), activations and indices (B, K), and the scalars of `Reconstruction`."""
         found = self.select(x)
         out = self._decoded(found, x)
         fraction = fraction_of(y, out, variance)
@@ -97,13 +96,13 @@ class Computes(Anneals):
         )
 
     def weights(self) -> Weights:
-        """What selection reads."""
+        """The weights that the selection reads."""
         centre = self.b_dec if self.options.subtract_b_dec else None
         threshold = self.threshold if self.options.activation == "jumprelu" else None
         return Weights(self.W_enc, self.b_enc, centre, self.norms(), threshold)
 
     def norms(self) -> Tensor | None:
-        """Of the decoder's rows, where selection is by them."""
+        """The norms of the decoder's rows, if the selection uses them."""
         if not self.options.scale_by_decoder_norm:
             return None
         return row_norms(self.W_dec.detach()).clamp_min(torch.finfo(self.W_dec.dtype).tiny)
@@ -142,7 +141,7 @@ class Computes(Anneals):
 
 
 def padded(found: Selected, count: int) -> tuple[Tensor, Tensor]:
-    """Activations and indices (count, K) of the entries, with zeros where a row has fewer than others."""
+    """Activations and indices (count, K) of the entries, padded with zeros in rows that have fewer."""
     layout, acts = found.layout, found.scores
     if found.per_row:
         return acts.view(count, found.per_row), layout.indices.view(count, found.per_row)
@@ -156,6 +155,6 @@ def padded(found: Selected, count: int) -> tuple[Tensor, Tensor]:
 
 
 def placed(some: Tensor, where: Tensor) -> Tensor:
-    """The rows ``some`` at the places that ``where`` (B,) marks, zeros at others."""
+    """The rows ``some`` at the positions where ``where`` (B,) is True, zeros elsewhere."""
     whole = some.new_zeros(len(where), some.shape[-1])
     return whole.index_put((torch.nonzero(where).squeeze(-1),), some)

@@ -1,4 +1,4 @@
-"""The same autoencoder in another form: one threshold instead of k, or inputs that are not standardised."""
+"""Convert an autoencoder to another form: one threshold instead of k, or inputs that are not standardised."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Self = TypeVar("Self", bound="Converts")
 
 
 class Converts(Computes):
-    """The part of :class:`khot.apps.sae.SparseAutoencoder` that changes what selects, and what inputs are."""
+    """The part of :class:`khot.apps.sae.SparseAutoencoder` that converts activation and inputs."""
 
     @torch.no_grad()
     def fit_threshold(self, x: Tensor, l0: float | None = None) -> float:
-        """Set the threshold of ``batch_topk`` so that inputs (…, d_in) have k active latents in the mean.
+        """Set the threshold of ``batch_topk`` so that inputs (…, d_in) have k active latents on average.
 
         Args:
             x: inputs, the more the better.
-            l0: the wanted mean, instead of k.
+            l0: the wanted average, if not k.
 
         Returns:
             The threshold.
@@ -42,16 +42,16 @@ class Converts(Computes):
 
     @torch.no_grad()
     def as_jumprelu(self: Self, x: Tensor | None = None, l0: float | None = None) -> Self:
-        """The same weights with one threshold for all latents, as JumpReLU, which every tool can read.
+        """A JumpReLU autoencoder with the same weights and one threshold, which every tool can read.
 
         Args:
-            x: inputs on which k latents (or ``l0``) are to be active in the mean; may be left out where a
-                threshold is known (``batch_topk``, ``jumprelu``).
-            l0: the wanted mean, instead of k.
+            x: inputs on which k (or ``l0``) latents should be active on average; optional if a threshold is
+                known (``batch_topk``, ``jumprelu``).
+            l0: the wanted average, if not k.
 
         Returns:
-            A new autoencoder in evaluation mode; decoder norms that counted in the selection are in its
-            weights.
+            A new autoencoder in evaluation mode. If the selection used decoder norms, they are folded into
+            its weights.
         """
         options = self.options
         if x is not None:
@@ -87,8 +87,10 @@ class Converts(Computes):
 
     @torch.no_grad()
     def fold_standardisation_(self, mean: Tensor, scale: float) -> None:
-        """Make an autoencoder of (x − mean) · scale one of x; activations, thresholds and temperatures are
-        divided by scale."""
+        """Turn an autoencoder of (x − mean) · scale into one of x.
+
+        Activations, thresholds and temperatures are divided by ``scale``.
+        """
         options = self.options
         if options.transcoder:
             raise ValueError(

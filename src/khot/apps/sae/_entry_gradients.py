@@ -1,15 +1,14 @@
-r"""What an autoencoder computes from few active latents, with gradients that touch these alone.
+r"""Pre-activations and reconstructions at the active latents, with gradients that touch only these.
 
-Active latents are *entries* (row, latent) in the order of the rows: ``indices`` says which latent,
-``starts`` where each row begins. Of B tokens with M latents of which k are active there are B·k entries,
-and
+Active latents are *entries* (row, latent) in the order of the rows: ``indices`` tells which latent,
+``starts`` where each row begins. For B tokens with M latents, k of them active, there are B·k entries, and
 
 - pre-activations at the entries, :math:`(x_r - c) \cdot E_i + b_i`, and
 - reconstructions, :math:`\sum_{i} a_{ri} D_i`,
 
-have gradients that are sums over entries: of a token's rows for the input, of a latent's tokens for the
-weights. All of them are calls of :func:`torch.nn.functional.embedding_bag`, O(B k d) where the dense form
-has three products of O(B M d). The values are equal to the dense form's up to the order of the sums.
+have gradients that are sums over entries: over the latents of a token for the input, over the tokens of a
+latent for the weights. All are calls of :func:`torch.nn.functional.embedding_bag`. Cost: O(B k d), where the
+dense form has three products of O(B M d). The values equal those of the dense form up to the order of sums.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ __all__ = ["Layout", "entry_values", "layout_of", "weighted_rows"]
 
 
 class Layout(NamedTuple):
-    """Entries by rows, and the same entries by latents.
+    """The entries ordered by rows, and the same entries ordered by latents.
 
-    ``indices`` (E,) of the latents, ``starts`` (B,) of the rows, ``rows`` (E,) of the entries;
-    ``by_latent`` (E,), the entries in the order of their latents, and ``latent_starts`` (M,), where each
-    latent begins in it.
+    ``indices`` (E,) are the latents of the entries, ``rows`` (E,) their rows, ``starts`` (B,) where each row
+    begins; ``by_latent`` (E,) orders the entries by latent, and ``latent_starts`` (M,) tells where each
+    latent begins in that order.
     """
 
     indices: Tensor
@@ -40,7 +39,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(indices: Tensor, starts: Tensor, rows: Tensor, latents: int) -> Layout:
-    """The layout of entries (E,) that stand in the order of their rows."""
+    """The layout of entries (E,) that are ordered by rows."""
     ordered, by_latent = indices.sort(stable=True)
     latent_starts = torch.searchsorted(ordered, torch.arange(latents, device=indices.device))
     return Layout(indices, starts, rows, by_latent, latent_starts)
@@ -49,22 +48,21 @@ def layout_of(indices: Tensor, starts: Tensor, rows: Tensor, latents: int) -> La
 def entry_values(
     values: Tensor, inputs: Tensor, centre: Tensor | None, weight: Tensor, bias: Tensor, layout: Layout
 ) -> Tensor:
-    """``values`` (E,), which are the pre-activations at the entries, with their gradients.
+    """``values`` (E,), the pre-activations at the entries, with their gradients.
 
     Args:
-        values: as they were computed, without a graph.
+        values: the pre-activations, computed without a graph.
         inputs: x (B, d).
-        centre: what is subtracted from each input, or None.
-        weight: of the encoder, (M, d).
-        bias: of the encoder, (M,).
-        layout: of the entries.
+        centre: the vector subtracted from each input, or None.
+        weight: the weight of the encoder, (M, d).
+        bias: the bias of the encoder, (M,).
+        layout: the layout of the entries.
     """
     return cast(Tensor, _EntryValues.apply(values, inputs, centre, weight, bias, *layout))  # pyright: ignore[reportUnknownMemberType]
 
 
 def weighted_rows(values: Tensor, table: Tensor, layout: Layout) -> Tensor:
-    """For each row the sum (B, d) of its entries' vectors in ``table`` (M, d), times their ``values``
-    (E,)."""
+    """For each row, the sum (B, d) over its entries of vectors in ``table`` (M, d) times ``values`` (E,)."""
     return cast(Tensor, _WeightedRows.apply(values, table, *layout))  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -1,4 +1,4 @@
-"""What a sparse autoencoder is made of, checked once."""
+"""The settings of a sparse autoencoder, checked once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a training run: what a step changes, and what a stopped run goes on with."""
+"""The state of a training run: everything that a step changes, and that a stopped run resumes from."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["RunState"]
 
 @dataclass
 class RunState:
-    """The autoencoder that is trained, and what is known of the run so far.
+    """The autoencoder in training, and the state of the run.
 
     Args:
-        store: what it is trained on.
-        settings: how.
-        autoencoder: of standardised activations.
-        optimizer: of its parameters.
-        idle: for each latent, on how many tokens it was not active since it was.
+        store: the training data.
+        settings: the settings of the run.
+        autoencoder: the autoencoder, for standardised activations.
+        optimizer: the optimiser of its parameters.
+        idle: for each latent, the number of tokens since it was last active.
         history: see :func:`khot.apps.sae.train`.
-        done: how many steps.
+        done: the number of steps taken.
     """
 
     store: ActivationStore
@@ -46,7 +46,7 @@ class RunState:
 
     @classmethod
     def start(cls, store: ActivationStore, settings: TrainSettings) -> RunState:
-        """Before the first step; random numbers outside are left alone."""
+        """The state before the first step; torch's global generator is not advanced."""
         with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
             torch.manual_seed(settings.seed)  # pyright: ignore[reportUnknownMemberType]
             autoencoder = settings.autoencoder(store.d).train()
@@ -56,7 +56,7 @@ class RunState:
         )
 
     def step(self, x: Tensor) -> tuple[float, float]:
-        """One step on standardised activations; its FVU and L0."""
+        """Take one step on standardised activations; returns its FVU and L0."""
         settings, autoencoder = self.settings, self.autoencoder
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate_at(self.done)
@@ -78,7 +78,7 @@ class RunState:
         return result.fvu.item(), result.l0.item()
 
     def keep(self, path: Path) -> None:
-        """Write the state, and beside it the settings for readers."""
+        """Write the state, and a readable copy of the settings beside it."""
         tensors = {f"model.{name}": tensor for name, tensor in self._tensors().items()}
         moments = cast("dict[int, dict[str, Tensor]]", self.optimizer.state_dict()["state"])
         for index, parts in moments.items():
@@ -88,7 +88,7 @@ class RunState:
         write_json(dataclasses.asdict(self.settings), path.parent / "settings.json")
 
     def restore(self, path: Path) -> None:
-        """Put the state of a stopped run in place; a `ValueError` if it is of another one."""
+        """Load the state of a stopped run; a `ValueError` if its settings differ."""
         tensors, about = read_tensors(path)
         if not {"run", "history", "done"} <= set(about):
             raise ValueError(f"train: {path} is not the state of a run")

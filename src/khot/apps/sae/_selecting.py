@@ -1,5 +1,4 @@
-"""From inputs to active latents: the only place where all pre-activations of a batch exist, once and
-without a graph."""
+"""From inputs to active latents: the only place that computes all pre-activations, without a graph."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ __all__ = ["Selected", "Weights", "pre_activations", "select_latents"]
 
 
 class Weights(NamedTuple):
-    """The parameters that selection reads: of the encoder, what inputs are centred by, and the decoder's
-    norms."""
+    """The parameters that the selection reads: the encoder, the centre of the inputs, the decoder's norms."""
 
     weight: Tensor
     bias: Tensor
@@ -29,10 +27,9 @@ class Weights(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Active latents as entries: ``values`` (E,) with a graph, what is decoded; ``scores`` (E,), what is
-    reported.
+    """Active latents as entries: ``values`` (E,), to decode, with a graph; ``scores`` (E,), to report.
 
-    ``per_row`` is how many entries each row has, or 0 where they have different numbers.
+    ``per_row`` is the number of entries in each row, or 0 if rows differ.
     """
 
     values: Tensor
@@ -56,11 +53,11 @@ def select_latents(
     Args:
         x: the inputs.
         weights: the parameters.
-        options: of the autoencoder.
+        options: the options of the autoencoder.
         soft: the temperature of sigmoid top-k among the candidates; None for the k largest.
-        k: how many a row has in the mean; an integer where the selection is hard.
+        k: the average number per row; an integer if the selection is hard.
         ragged: rows may have different numbers: by the thresholds, or without them the largest of the batch.
-        everywhere: the batch is that of all processes together.
+        everywhere: the batch is spread over all processes.
     """
     scores = pre_activations(x, weights)
     count, latents = scores.shape
@@ -99,7 +96,7 @@ def select_latents(
 
 @torch.no_grad()
 def pre_activations(x: Tensor, weights: Weights) -> Tensor:
-    """Pre-activations (B, M), times the norms of the decoder where these count."""
+    """Pre-activations (B, M), times the norms of the decoder if the selection uses them."""
     centred = x if weights.centre is None else x - weights.centre
     scores = torch.addmm(weights.bias, centred, weights.weight.T)
     return scores if weights.norms is None else scores.mul_(weights.norms)

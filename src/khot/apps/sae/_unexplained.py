@@ -2,7 +2,7 @@ r"""The fraction of variance unexplained, the squared error over the squared dis
 
 .. math:: \sum_i \lVert\hat y_i - y_i\rVert^2 \big/ \sum_i \lVert y_i - \bar y\rVert^2 .
 
-Where numbers are large, both sums are in units of the largest: in float32 the square of 1e20 is infinite.
+If numbers are large, both sums are divided by the largest: in float32 the square of 1e20 is infinite.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["fraction_of"]
 
 
 def fraction_of(y: Tensor, out: Tensor, variance: Tensor | None) -> Callable[[Tensor], Tensor]:
-    """What gives the fraction, a number, of an error (B, d).
+    """A function from an error (B, d) to the fraction, a number.
 
     Args:
         y: targets (B, d).
         out: reconstructions (B, d).
-        variance: the second sum, of a larger batch of which this is a part; None for that of ``y``.
+        variance: the second sum, over a larger batch that contains this one; None for that of ``y``.
     """
     unit = torch.ones((), dtype=torch.promote_types(y.dtype, torch.float32), device=y.device)
     if len(y):

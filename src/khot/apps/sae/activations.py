@@ -1,14 +1,13 @@
 r"""Activations of a network at a hook point, on disk: what sparse autoencoders are trained on.
 
 :func:`collect_activations` runs a network on batches, takes the output of one of its modules, and writes
-the vectors of all tokens into a folder, some batches to a file (a *shard*), so that memory is bounded by
-one shard and a collection that was stopped goes on. The network is left as soon as the module has answered:
-what comes after it is not computed. First tokens, padding, and the few tokens of very large norm that many
-language models have (attention sinks) can stay out.
+the vectors of all tokens to a folder. Some batches make one file (a *shard*), so that memory holds one shard,
+and a collection that was stopped can resume. Layers after the module are not computed. You can leave out
+first tokens, padding, and the few tokens of very large norm that many language models have (attention sinks).
 
-:class:`ActivationStore` is such a folder: ``store.json``, and for each shard ``activations-N.npy`` (rows, d),
-``rows-N.npy`` (the place of each row among the tokens of the shard) and ``tokens-N.npy`` (sequences,
-length), so that every row can be shown in its context. Nothing is ever unpickled.
+:class:`ActivationStore` reads such a folder: ``store.json``, and for each shard ``activations-N.npy``
+(rows, d), ``rows-N.npy`` (the position of each row among the tokens of the shard) and ``tokens-N.npy``
+(sequences, length), so that every row can be shown in its context. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -36,11 +35,13 @@ Batch = Tensor | Mapping[str, Tensor]
 
 
 class ActivationStore:
-    """A folder of activations that :func:`collect_activations` wrote.
+    """A folder of activations written by :func:`collect_activations`.
+
+    Cost: opening it reads no activations; files are memory-mapped.
 
     Args:
-        folder: with ``store.json``.
-        shards: only the first so many files.
+        folder: the folder, with ``store.json``.
+        shards: use only this many files, from the first.
 
     Example:
         >>> import tempfile
@@ -71,7 +72,7 @@ class ActivationStore:
         return int(self._starts[-1])
 
     def read(self, rows: Any) -> Tensor:
-        """The vectors (len(rows), d) at these places, in float32; files are read where they are touched."""
+        """The vectors (len(rows), d) of these rows, in float32; only the parts needed are read from disk."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(
@@ -87,7 +88,7 @@ class ActivationStore:
         return torch.as_tensor(found)
 
     def context(self, row: int, before: int = 12, after: int = 6) -> tuple[list[int], int]:
-        """The tokens around a row, and which of them it is; a `ValueError` where no tokens were kept."""
+        """The tokens around a row, and the row's position in them; a `ValueError` if no tokens were kept."""
         shard = int(np.searchsorted(self._starts, row, side="right")) - 1
         tokens = self._shard("tokens", shard)
         if not tokens.size:
@@ -124,21 +125,25 @@ def collect_activations(
     about: Mapping[str, Any] | None = None,
     report: Callable[[str, float], None] | None = None,
 ) -> ActivationStore:
-    """Run a network on batches and keep the output of one of its modules.
+    """Run a network on batches and write the output of one of its modules to disk.
+
+    Cost: the network up to the module, on every batch; memory for one shard.
 
     Args:
         model: any module; it is called in evaluation mode, without gradients.
         hook_point: the name of one of its modules, as in ``model.named_modules()``.
         batches: inputs, the same in each call: tensors, which are the first argument, or mappings of keyword
-            arguments, of which ``attention_mask`` says which tokens are padding. Integer inputs
-            (``input_ids``) are kept as the tokens of the activations.
-        folder: made if need be; a collection that was stopped goes on where it was.
-        skip_positions: how many first tokens of each sequence stay out.
-        largest_norm: vectors of a norm above so many times the median (of the first shard) stay out.
-        batches_per_shard: how many make a file; so many are in memory at once.
-        dtype: of the files.
-        about: what else must be the same for a collection to go on: the name of a model, of a text.
-        report: is told what is being done and which share is done.
+            arguments, where ``attention_mask`` marks padding. Integer inputs (``input_ids``) are stored as
+            the tokens of the activations.
+        folder: created if necessary; a collection that was stopped resumes there.
+        skip_positions: leave out this many first tokens of each sequence.
+        largest_norm: leave out vectors whose norm is more than this many times the median (of the first
+            shard).
+        batches_per_shard: batches per file; this many are in memory at once.
+        dtype: dtype of the files.
+        about: further facts that must be equal for a collection to resume, such as the names of model and
+            text.
+        report: called with a description of the current work and the share that is done.
 
     Returns:
         The :class:`ActivationStore`.

@@ -1,28 +1,28 @@
-r"""Sparse autoencoders: a vector as a sum of few of many learned directions.
+r"""Sparse autoencoders: write a vector as a sum of a few out of many learned directions.
 
 .. math:: z = \mathrm{act}\big(E (x - b_\text{dec}) + b_\text{enc}\big), \qquad \hat x = D^\top z +
 b_\text{dec},
 
-with at most about k of the M latents z active. ``activation`` says which:
+with about k of the M latents z active. ``activation`` decides which:
 
 =============  =====================================  ====================================================
 activation     in training                            in evaluation
 =============  =====================================  ====================================================
 topk           the k largest of each token            the same
-batch_topk     the k·B largest of a batch of B        those above a threshold, the running mean of the
-                                                      smallest that was active in training
+batch_topk     the k·B largest of a batch of B        those above a threshold: the running mean of the
+                                                      smallest activation in training
 sigmoid_topk   the candidates of each token, times    the k largest of each token
                their sigmoid top-k weights, which
-               ``anneal`` sharpens; at last as topk
-jumprelu       those above a threshold of each        the same
-               latent, which is given, not learned
+               ``anneal`` sharpens until it is topk
+jumprelu       those above a threshold per latent,    the same
+               which is given, not learned
 =============  =====================================  ====================================================
 
-All pre-activations exist once, without a graph: selection is by :func:`khot.topk_entries`, decoding sums
-the rows of active latents, and the gradients of encoder and decoder come from the active entries. They are
-those of the dense form.
+All pre-activations are computed once, without a graph. :func:`khot.topk_entries` selects, decoding sums the
+rows of active latents, and the gradients of encoder and decoder are computed from the active entries only.
+They equal those of the dense form.
 
-Cost: one product of O(B M d_in); all else is O(B k d).
+Cost: one product of O(B M d_in); everything else is O(B k d).
 
 Reference: Gao et al. (2024), arXiv:2406.04093 (TopK, AuxK, Multi-TopK); Bussmann, Leask & Nanda (2024),
 arXiv:2412.06410 (BatchTopK); Rajamanoharan et al. (2024), arXiv:2407.14435 (JumpReLU); Bussmann et al.
@@ -53,30 +53,33 @@ __all__ = ["SparseAutoencoder"]
 class SparseAutoencoder(Converts):
     r"""A sparse autoencoder, or a transcoder.
 
+    Cost: one product of O(B M d_in) for B tokens and M latents; everything else is O(B k d).
+
     Args:
         d_in: the length of an input.
-        num_latents: how many latents, M.
-        k: how many of them are active, exactly (``topk``, ``sigmoid_topk``) or in the mean.
+        num_latents: the number of latents, M.
+        k: how many latents are active per token, exactly (``topk``, ``sigmoid_topk``) or on average.
         activation: see the table of :mod:`khot.apps.sae.autoencoder`.
         transcoder: predict another vector, ``forward(x, y)``; then ``b_dec`` is not subtracted from inputs.
-        d_out: the length of an output, of a transcoder.
-        skip: add a linear map of the input to the output, ``W_skip``, zero at first.
-        subtract_b_dec: subtract ``b_dec`` from inputs; unless a transcoder.
-        tied: start with the encoder equal to the decoder; else with another draw.
-        normalize_decoder: the decoder's rows start with norm 1; keep them there with
+        d_out: for a transcoder, the length of an output.
+        skip: add a linear map of the input, ``W_skip``, to the output; initially zero.
+        subtract_b_dec: subtract ``b_dec`` from inputs; by default yes, except for a transcoder.
+        tied: initialise the encoder equal to the decoder, instead of independently.
+        normalize_decoder: initialise the decoder's rows with norm 1; keep them there with
             :meth:`normalize_decoder_`.
-        scale_by_decoder_norm: select by, and give, pre-activations times the decoder's norms.
-        prefixes: of a Matryoshka autoencoder: the latents before each of these numbers reconstruct alone
-            too. The last is ``num_latents``, and may be left out.
-        k_aux: how many dead latents a token may use for AuxK; ``d_out // 2`` if not given.
-        multi_topk: have ``multi_topk_fvu``, the error with 4 k latents.
-        k_start: training starts with so many times k active latents; :meth:`anneal` brings them down.
-        temperature: of ``sigmoid_topk``, at first and at last, in the units of the pre-activations.
-        candidates: of ``sigmoid_topk``: how many latents of a token, the largest, share the weights; 4 k if
-            not given.
-        threshold: of ``jumprelu``: a number or one for each latent; of ``batch_topk``, if it is known.
-        device: of the parameters.
-        dtype: of the parameters; inputs are cast to it.
+        scale_by_decoder_norm: multiply pre-activations by the decoder's norms, for selection and output.
+        prefixes: for a Matryoshka autoencoder: the latents before each of these numbers also reconstruct on
+            their own. The last is ``num_latents``, and may be left out.
+        k_aux: how many dead latents a token may use for AuxK; by default ``d_out // 2``.
+        multi_topk: also compute ``multi_topk_fvu``, the error with 4 k latents.
+        k_start: training starts with this many times k active latents; :meth:`anneal` reduces them.
+        temperature: for ``sigmoid_topk``: the first and the last temperature, in units of the
+            pre-activations.
+        candidates: for ``sigmoid_topk``: how many of the largest latents of a token share the weights; by
+            default 4 k.
+        threshold: for ``jumprelu``: a number, or one for each latent; for ``batch_topk``, if it is known.
+        device: device of the parameters.
+        dtype: dtype of the parameters; inputs are cast to it.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -85,6 +88,9 @@ class SparseAutoencoder(Converts):
         >>> result.sae_out.shape, result.latent_acts.shape, result.l0.item() <= 4
         (torch.Size([10, 16]), torch.Size([10, 4]), True)
         >>> result.loss().backward()
+
+    Reference: Gao et al. (2024), Scaling and evaluating sparse autoencoders, arXiv:2406.04093; see
+    :mod:`khot.apps.sae.autoencoder` for the other activations.
     """
 
     def __init__(
@@ -143,7 +149,7 @@ class SparseAutoencoder(Converts):
         self.reset_parameters(tied=tied)
 
     def reset_parameters(self, *, tied: bool = True) -> None:
-        """Random directions of norm 1 for the decoder, the same or others for the encoder, biases 0."""
+        """Random directions of norm 1 for the decoder, equal (``tied``) or other ones for the encoder."""
         with torch.no_grad():
             nn.init.normal_(self.W_dec, std=self.options.d_out**-0.5)
             if self.options.normalize_decoder:
@@ -159,12 +165,12 @@ class SparseAutoencoder(Converts):
 
     @property
     def k(self) -> int:
-        """How many latents are active after annealing."""
+        """The number of active latents after annealing."""
         return self.options.k
 
     @property
     def num_latents(self) -> int:
-        """How many latents there are."""
+        """The number of latents."""
         return self.options.num_latents
 
     def encode(self, x: Tensor, *, dense: bool = False) -> Latents | Tensor:
@@ -172,7 +178,7 @@ class SparseAutoencoder(Converts):
 
         Args:
             x: inputs.
-            dense: a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
+            dense: return a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
         """
         rows, shape = self.rows_of(x)
         found = self.select(rows)
@@ -184,8 +190,10 @@ class SparseAutoencoder(Converts):
         return whole.index_put((layout.rows, layout.indices), found.scores).view(*shape, self.num_latents)
 
     def decode(self, acts: Tensor, indices: Tensor | None = None) -> Tensor:
-        """Reconstruct from what :meth:`encode` gave: ``decode(*latents)``, or dense activations; without
-        ``W_skip``."""
+        """Reconstruct from the result of :meth:`encode`, ``decode(*latents)``, or from dense activations.
+
+        ``W_skip`` is not used.
+        """
         if indices is not None:
             return self.decode_entries(acts, indices)
         if acts.shape[-1:] != (self.num_latents,):
@@ -209,13 +217,13 @@ class SparseAutoencoder(Converts):
 
         Args:
             x: inputs (…, d_in).
-            y: what to predict, (…, d_out); x if not given.
+            y: the target to predict, (…, d_out); by default x.
             mask: of the shape (…), True for a real token. Padding has no active latent and is not counted.
-            dead_mask: boolean (num_latents,), which latents AuxK is to bring back.
-            total_variance: of the whole batch, where this is a part of it.
+            dead_mask: boolean (num_latents,), the dead latents that AuxK should revive.
+            total_variance: the variance of the whole batch, if this is a part of it.
 
         Returns:
-            :class:`Reconstruction`; its :meth:`~Reconstruction.loss` is what to minimise.
+            :class:`Reconstruction`; minimise its :meth:`~Reconstruction.loss`.
         """
         name = "SparseAutoencoder"
         rows, shape = self.rows_of(x)
@@ -248,25 +256,25 @@ class SparseAutoencoder(Converts):
 
     @torch.no_grad()
     def normalize_decoder_(self) -> None:
-        """Bring the decoder's rows to norm 1: after each step of the optimiser."""
+        """Scale the decoder's rows to norm 1; call it after each step of the optimiser."""
         norms = row_norms(self.W_dec).unsqueeze(-1)
         self.W_dec.div_(torch.where(norms > 0, norms, 1))
 
     @torch.no_grad()
     def project_decoder_gradient_(self) -> None:
-        """Take out of the decoder's gradient what would only change norms: before each step."""
+        """Remove the part of the decoder's gradient that only changes norms; call it before each step."""
         if self.W_dec.grad is not None:
             project_gradient_(self.W_dec.grad, self.W_dec)
 
     def save(
         self, folder: str | Path, format: FileFormat = "saelens", *, about: Mapping[str, Any] | None = None
     ) -> None:
-        """Write a folder that other tools open; see :mod:`khot.apps.sae.files` for what is written as what.
+        """Write a folder that other tools open; see :mod:`khot.apps.sae.files` for the formats.
 
         Args:
-            folder: made if need be; each file is written wholly or not at all.
+            folder: created if necessary; each file is written completely or not at all.
             format: ``"saelens"`` or ``"sparsify"``.
-            about: for SAELens' ``metadata``: the model, the hook point.
+            about: entries for the ``metadata`` of SAELens, such as the model and the hook point.
         """
         write_folder(self, Path(folder), format, about or {})
 
@@ -274,7 +282,7 @@ class SparseAutoencoder(Converts):
     def load(cls, folder: str | Path) -> SparseAutoencoder:
         """Read a folder of SAELens, sparsify or dictionary_learning, or a ``params.npz`` of Gemma Scope.
 
-        The format is recognised; activation, k and dtype must be stated there, nothing is guessed.
+        The format is recognised from the files. They must state activation, k and dtype; nothing is guessed.
         """
         return read_folder(cls, Path(folder))
 

@@ -1,8 +1,8 @@
-"""Shuffled batches from a folder of activations, with bounded memory and no state but the number of the step.
+"""Shuffled batches from a folder of activations, with bounded memory and no state except the step number.
 
-An epoch visits short runs of neighbouring rows in a random order, some thousand rows at a time are in
-memory, and these are shuffled again. Which rows a step sees is a function of the seed and its number: a run
-that was stopped goes on with the very batches it would have had.
+An epoch visits short runs of neighbouring rows in random order; some thousand rows at a time are in memory
+and shuffled again. The rows of a step depend only on the seed and the step number, so a run that was stopped
+resumes with exactly the batches it would have had.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ _RUN = 16  # rows that are read together
 
 
 class ShuffledActivations:
-    """Batches of activations in random order, by the number of the step.
+    """Batches of activations in random order, indexed by the step number.
+
+    Cost: ``buffer_rows`` rows in memory.
 
     Args:
         store: the activations.
-        batch_size: rows of a batch.
-        seed: of the order.
-        buffer_rows: how many rows are in memory at once; at least a batch.
+        batch_size: rows per batch.
+        seed: the seed of the order.
+        buffer_rows: how many rows are in memory at once; at least one batch.
 
     Example:
         >>> import tempfile

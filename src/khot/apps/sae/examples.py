@@ -1,4 +1,4 @@
-"""Where latents are most active, and how often: what a reader looks at to see what they mean."""
+"""Where latents are most active, and how often: for interpreting them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ _AT_ONCE = 4096
 
 
 class LatentExamples(NamedTuple):
-    """A latent, the rows of a store where it is most active, best first, and its activations there."""
+    """The result of :func:`top_examples` for one latent.
+
+    ``latent`` is its index, ``rows`` the rows of the store where it is most active, best first, and ``acts``
+    its activations there.
+
+    Example:
+        >>> examples = LatentExamples(latent=3, rows=[17, 4], acts=[2.5, 1.0])
+        >>> examples.rows[0]
+        17
+    """
 
     latent: int
     rows: list[int]
@@ -25,8 +34,26 @@ class LatentExamples(NamedTuple):
 
 @torch.no_grad()
 def latent_density(autoencoder: SparseAutoencoder, store: ActivationStore, rows: int = 20_000) -> Tensor:
-    """On which share of the tokens each latent is active, (num_latents,), from the first ``rows`` of a
-    store."""
+    """The share of tokens on which each latent is active.
+
+    Cost: one encoding of the rows.
+
+    Args:
+        autoencoder: the autoencoder, in evaluation mode.
+        store: the activations.
+        rows: use this many rows, from the first.
+
+    Returns:
+        Shares in [0, 1], shape (num_latents,).
+
+    Example:
+        >>> import tempfile
+        >>> from khot.apps.sae import collect_activations
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8))
+        >>> store = collect_activations(network, "0", torch.randn(5, 20, 4), tempfile.mkdtemp())
+        >>> latent_density(SparseAutoencoder(8, 16, 2).eval(), store).shape
+        torch.Size([16])
+    """
     fired = torch.zeros(autoencoder.num_latents, dtype=torch.int64)
     count = min(rows, len(store))
     for start in range(0, count, _AT_ONCE):
@@ -44,17 +71,28 @@ def top_examples(
     count: int = 8,
     rows: int = 50_000,
 ) -> list[LatentExamples]:
-    """The rows on which these latents are most active.
+    """The rows on which given latents are most active.
+
+    Cost: one encoding of the rows.
 
     Args:
-        autoencoder: in evaluation mode.
-        store: its first ``rows`` are looked at.
-        latents: which.
-        count: how many rows of each.
-        rows: how many are looked at.
+        autoencoder: the autoencoder, in evaluation mode.
+        store: the activations.
+        latents: the indices of the latents.
+        count: how many rows to return for each latent.
+        rows: search this many rows, from the first.
 
     Returns:
-        One :class:`LatentExamples` for each latent; those that are never active have no rows.
+        One :class:`LatentExamples` for each latent; a latent that is never active has no rows.
+
+    Example:
+        >>> import tempfile
+        >>> from khot.apps.sae import collect_activations
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8))
+        >>> store = collect_activations(network, "0", torch.randn(5, 20, 4), tempfile.mkdtemp())
+        >>> first, second = top_examples(SparseAutoencoder(8, 16, 2).eval(), store, [0, 3], count=2)
+        >>> first.latent, second.latent, len(second.rows) <= 2
+        (0, 3, True)
     """
     wrong = [latent for latent in latents if not 0 <= latent < autoencoder.num_latents]
     if wrong:

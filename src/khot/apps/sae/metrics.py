@@ -1,21 +1,20 @@
-"""How good a sparse autoencoder is: the core metrics of SAEBench, under their names, and what a language
-model keeps.
+"""Quality of a sparse autoencoder: the core metrics of SAEBench, under their names.
 
 ==============================  ============================================================================
-name                            what
+name                            meaning
 ==============================  ============================================================================
 explained_variance              1 − fraction of variance unexplained, over all tokens
-mse                             squared error of a token
-cossim                          cosine of a token and its reconstruction
-l2_norm_in, l2_norm_out         norms, and l2_ratio the mean of their quotients
-relative_reconstruction_bias    mean ‖x̂‖² / mean x·x̂: below 1 where the reconstruction shrinks
-l0, l1                          active latents of a token, and the sum of their activations
+mse                             mean squared error per token
+cossim                          cosine between a token and its reconstruction
+l2_norm_in, l2_norm_out         norms; l2_ratio is the mean of their ratios
+relative_reconstruction_bias    mean ‖x̂‖² / mean x·x̂: below 1 if the reconstruction shrinks
+l0, l1                          active latents per token, and the sum of their activations
 freq_over_1_percent, …_10_…     share of latents that are active on more than 1 % or 10 % of the tokens
-frac_alive                      share of latents that are active at all on these tokens
-average_max_decoder_cosine_sim  mean over latents of the largest cosine with another one's direction
-average_max_encoder_cosine_sim  the same in the encoder
+frac_alive                      share of latents that are active on any of these tokens
+average_max_decoder_cosine_sim  mean over latents of the largest cosine with another latent's direction
+average_max_encoder_cosine_sim  the same for the encoder
 ce_loss_score                   (ablated − with autoencoder) / (ablated − clean) in cross entropy
-kl_div_score                    the same in the divergence from the clean model's predictions
+kl_div_score                    the same in the KL divergence from the clean model's predictions
 ==============================  ============================================================================
 
 Reference: Karvonen et al. (2025), SAEBench, arXiv:2503.09532.
@@ -42,12 +41,14 @@ _AT_ONCE = 1024
 def core_metrics(autoencoder: SparseAutoencoder, batches: Iterable[Tensor]) -> dict[str, float]:
     """Reconstruction, shrinkage and sparsity on activations.
 
+    Cost: one encoding and decoding of all batches, and O(M² d) for the cosines between latents.
+
     Args:
-        autoencoder: of activations, not a transcoder; it is evaluated in the mode it is in.
+        autoencoder: an autoencoder, not a transcoder; it is evaluated in its current mode.
         batches: activations (B, d_in).
 
     Returns:
-        The metrics of the table of :mod:`khot.apps.sae.metrics` but for the last two.
+        The metrics in the table of :mod:`khot.apps.sae.metrics`, except the last two.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -55,6 +56,8 @@ def core_metrics(autoencoder: SparseAutoencoder, batches: Iterable[Tensor]) -> d
         >>> found = core_metrics(autoencoder, [torch.randn(50, 8)])
         >>> found["l0"] <= 2, 0 < found["frac_alive"] <= 1
         (True, True)
+
+    Reference: Karvonen et al. (2025), SAEBench, arXiv:2503.09532.
     """
     if autoencoder.options.transcoder:
         raise ValueError("core_metrics: autoencoder must reconstruct its input, got a transcoder")
@@ -132,19 +135,37 @@ def language_model_metrics(
     mean: Tensor,
     skip_positions: int = 1,
 ) -> dict[str, float]:
-    """What a causal language model keeps when its states are replaced by their reconstructions.
+    """How much of a causal language model's performance remains when its states are reconstructed.
+
+    Cost: three passes of the model over all batches.
 
     Args:
-        model: gives ``logits`` for tokens, as those of transformers do.
-        hook_point: the module whose output is replaced.
+        model: a model that returns ``logits`` for tokens, as those of transformers do.
+        hook_point: the name of the module whose output is replaced.
         batches: tokens (B, length), without padding.
-        autoencoder: or any function of states (B, d) to states.
-        mean: of the states: what stands there in the ablated model.
-        skip_positions: first positions that stay as they are.
+        autoencoder: an autoencoder, or any function from states (B, d) to states.
+        mean: the mean of the states, which replaces them in the ablated model.
+        skip_positions: leave this many first positions unchanged.
 
     Returns:
         ``ce_loss_without_sae``, ``ce_loss_with_sae``, ``ce_loss_with_ablation``, ``ce_loss_score``; the
         same for ``kl_div_…`` (the clean model has 0).
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> class Bigram(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)
+        ...
+        ...     def forward(self, tokens):
+        ...         return SimpleNamespace(logits=self.head(self.embed(tokens)))
+        >>> tokens = [torch.arange(9).view(1, 9)]
+        >>> found = language_model_metrics(Bigram(), "embed", tokens, lambda x: x, mean=torch.zeros(4))
+        >>> found["ce_loss_score"]  # nothing is lost
+        1.0
+
+    Reference: Karvonen et al. (2025), SAEBench, arXiv:2503.09532.
     """
     modules = dict(model.named_modules())  # pyright: ignore[reportUnknownArgumentType]
     if hook_point not in modules or not hook_point:

@@ -1,7 +1,6 @@
-"""A page about a trained autoencoder: its curves, how often latents fire, and the tokens on which some of
-them do.
+"""An HTML report on a trained autoencoder: learning curves, latent densities, and examples of latents.
 
-One HTML file with its pictures inside; it needs no other file and no network.
+It is one HTML file with its pictures inside; it needs no other file and no network.
 """
 
 from __future__ import annotations
@@ -47,19 +46,34 @@ def write_report(
     rows: int = 50_000,
     seed: int = 0,
 ) -> None:
-    """Write an HTML page about an autoencoder: its numbers, its training, examples of its latents.
+    """Write an HTML page about an autoencoder: its metrics, its training, examples of its latents.
+
+    Cost: at most two encodings of the rows.
 
     Args:
-        path: of the HTML file.
-        autoencoder: in evaluation mode.
-        store: activations, with their tokens if there are examples to show.
-        decode: from tokens to text; without it there are no examples.
-        history: of :func:`khot.apps.sae.train`.
-        numbers: shown in a table.
-        latents: which to show; 20 of those that fire, at random, if not given.
+        path: the path of the HTML file.
+        autoencoder: the autoencoder, in evaluation mode.
+        store: activations, with their tokens if examples should be shown.
+        decode: a function from tokens to text; without it there are no examples.
+        history: the history returned by :func:`khot.apps.sae.train`.
+        numbers: metrics to show in a table.
+        latents: the latents to show; by default 20 random ones among those that fire.
         title: the heading.
-        rows: how many activations are looked at.
-        seed: of the choice of the latents.
+        rows: use this many activations, from the first.
+        seed: the seed for choosing latents.
+
+    Returns:
+        None; the file is written.
+
+    Example:
+        >>> import tempfile
+        >>> from khot.apps.sae import collect_activations
+        >>> network = torch.nn.Sequential(torch.nn.Linear(4, 8))
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> store = collect_activations(network, "0", torch.randn(5, 20, 4), folder / "activations")
+        >>> write_report(folder / "index.html", SparseAutoencoder(8, 16, 2).eval(), store)
+        >>> "<h1>Sparse autoencoder</h1>" in (folder / "index.html").read_text("utf-8")
+        True
     """
     density = latent_density(autoencoder, store, rows)
     chosen = list(latents) if latents is not None else _some(density, 20, seed)

@@ -1,4 +1,4 @@
-"""What a sparse autoencoder gives."""
+"""The results of a sparse autoencoder."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ __all__ = ["Latents", "Reconstruction"]
 class Latents(NamedTuple):
     """The active latents of each token: ``acts`` and ``indices``, both (…, K).
 
-    K is k where each token has k; else the largest number of a token, and the places left over have
-    activation 0 and an index that is valid all the same.
+    If each token has k active latents, K = k. Otherwise K is the largest number of a token; the remaining
+    places of other tokens have activation 0 and an index that is still valid.
+
+    Example:
+        >>> import torch
+        >>> from khot.apps.sae import SparseAutoencoder
+        >>> latents = SparseAutoencoder(8, 16, 2).encode(torch.randn(5, 8))
+        >>> latents.acts.shape, latents.indices.shape
+        (torch.Size([5, 2]), torch.Size([5, 2]))
     """
 
     acts: Tensor
@@ -21,12 +28,19 @@ class Latents(NamedTuple):
 
 
 class Reconstruction(NamedTuple):
-    """What :class:`khot.apps.sae.SparseAutoencoder` gives: the six fields of sparsify, and two more.
+    """The result of :class:`khot.apps.sae.SparseAutoencoder`: the six fields of sparsify, and two more.
 
-    ``sae_out`` (…, d_out); ``latent_acts`` and ``latent_indices`` (…, K), see :class:`Latents`; ``fvu``,
-    the fraction of variance unexplained; ``auxk_loss`` and ``multi_topk_fvu``, 0 where they were not asked
-    for; ``l0``, how many latents a token has active in the mean; ``prefix_fvu``, the mean over the shorter
-    prefixes of a Matryoshka autoencoder.
+    ``sae_out`` (…, d_out) is the reconstruction; ``latent_acts`` and ``latent_indices`` (…, K), see
+    :class:`Latents`; ``fvu`` is the fraction of variance unexplained; ``auxk_loss`` and ``multi_topk_fvu``
+    are 0 if they were not requested; ``l0`` is the mean number of active latents per token; ``prefix_fvu`` is
+    the mean error of the shorter prefixes of a Matryoshka autoencoder.
+
+    Example:
+        >>> import torch
+        >>> from khot.apps.sae import SparseAutoencoder
+        >>> result = SparseAutoencoder(8, 16, 2)(torch.randn(5, 8))
+        >>> result.sae_out.shape, torch.equal(result.loss(), result.fvu)  # no other loss was requested
+        (torch.Size([5, 8]), True)
     """
 
     sae_out: Tensor
@@ -39,5 +53,5 @@ class Reconstruction(NamedTuple):
     prefix_fvu: Tensor
 
     def loss(self, *, auxk: float = 1 / 32, multi_topk: float = 1 / 8, prefix: float = 1.0) -> Tensor:
-        """What to minimise: ``fvu`` and, with these weights, the other losses."""
+        """The loss to minimise: ``fvu`` plus the other losses with these weights."""
         return self.fvu + auxk * self.auxk_loss + multi_topk * self.multi_topk_fvu + prefix * self.prefix_fvu

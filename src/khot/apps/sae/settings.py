@@ -1,4 +1,4 @@
-"""How a sparse autoencoder is trained."""
+"""The settings for training a sparse autoencoder."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ __all__ = ["TrainSettings"]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How a sparse autoencoder is trained: Adam, a warm-up, then constant, at last linearly down to 0.
+    """Settings for training a sparse autoencoder with Adam.
+
+    The learning rate rises in a warm-up, stays constant, and at the end falls linearly to 0.
 
     Args:
-        num_latents: how many latents.
-        k: how many are active.
-        activation: see :class:`khot.apps.sae.SparseAutoencoder`; so are the four that follow.
-        prefixes: of a Matryoshka autoencoder.
-        k_start: how many times k at first.
-        temperature: of ``sigmoid_topk``, at first and at last; activations are standardised before.
-        candidates: of ``sigmoid_topk``; 0 for 4 k.
-        steps: how many.
-        batch_size: tokens of a step.
+        num_latents: the number of latents.
+        k: how many latents are active per token.
+        activation: see :class:`khot.apps.sae.SparseAutoencoder`, also for the next four.
+        prefixes: for a Matryoshka autoencoder.
+        k_start: training starts with this many times k active latents.
+        temperature: for ``sigmoid_topk``: the first and the last temperature, for standardised activations.
+        candidates: for ``sigmoid_topk``; 0 for 4 k.
+        steps: the number of steps.
+        batch_size: tokens per step.
         learning_rate: the peak learning rate.
-        warmup: the first share of the steps, in which the learning rate grows.
-        decay: the last share, in which it falls; annealing ends where it begins.
-        auxk: weight of AuxK; 0 for none.
-        dead_after: a latent is dead if it was not active on so many tokens.
-        clip: the largest norm of a gradient; 0 for any.
-        unit_decoder: keep the decoder's rows at norm 1, and gradients at right angles to them.
-        seed: of the initial weights and the order of the tokens.
-        checkpoint_steps: the state is kept every so many steps; 0 for the end only.
+        warmup: the share of steps, at the beginning, in which the learning rate grows.
+        decay: the share of steps, at the end, in which it falls; annealing ends when the decay begins.
+        auxk: the weight of AuxK; 0 for none.
+        dead_after: a latent is dead if it was not active for this many tokens.
+        clip: the largest norm of a gradient; 0 for no limit.
+        unit_decoder: keep the decoder's rows at norm 1, and gradients orthogonal to them.
+        seed: the seed for the initial weights and the order of the tokens.
+        checkpoint_steps: save the state every this many steps; 0 for the end only.
 
     Example:
         >>> TrainSettings(k=0)
@@ -96,7 +98,7 @@ class TrainSettings:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
-        """The settings with these fields; an unknown one is an error that names it."""
+        """Settings from a dictionary; an unknown field is an error that names it."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
@@ -104,7 +106,7 @@ class TrainSettings:
         return cls(**dict(fields))
 
     def autoencoder(self, d_in: int, device: str | None = None) -> SparseAutoencoder:
-        """A new autoencoder of these settings, of inputs of that length."""
+        """A new autoencoder with these settings, for inputs of length ``d_in``."""
         return SparseAutoencoder(
             d_in,
             self.num_latents,
@@ -125,5 +127,5 @@ class TrainSettings:
         return self.learning_rate * min(1.0, rise, fall)
 
     def progress_at(self, step: int) -> float:
-        """How far annealing is: 1 where the learning rate begins to fall."""
+        """The progress of annealing: it reaches 1 when the learning rate begins to fall."""
         return min(step / max((1 - self.decay) * self.steps, 1), 1.0)

@@ -1,4 +1,4 @@
-"""A language model of transformers and the sequences of a text, for activations to collect."""
+"""Load a language model of transformers and split a text into sequences, to collect activations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def load_language_model(source: str) -> tuple[nn.Module, Any]:
     """A model and its tokenizer from a folder, a GGUF file or a name that transformers knows.
 
     Args:
-        source: what ``from_pretrained`` takes, or the path of a ``.gguf`` file.
+        source: any argument of ``from_pretrained``, or the path of a ``.gguf`` file.
 
     Returns:
-        The model in float32 and evaluation mode, with a head for language if it has one, and the tokenizer.
+        The model in float32 and evaluation mode, with a language-model head if it has one, and the tokenizer.
     """
     try:
         transformers = cast(Any, importlib.import_module("transformers"))
@@ -40,15 +40,14 @@ def load_language_model(source: str) -> tuple[nn.Module, Any]:
 
 
 def token_batches(tokenizer: Any, text: str, tokens: int, length: int = 128, batch: int = 16) -> list[Tensor]:
-    """The first tokens of a text in sequences of one length, some of them to a batch; what is left over is
-    left out.
+    """Batches of sequences of equal length from the first tokens of a text; the incomplete rest is dropped.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: a tokenizer of transformers.
         text: the text.
-        tokens: at most so many.
-        length: of a sequence.
-        batch: sequences of a batch.
+        tokens: the largest number of tokens.
+        length: tokens per sequence.
+        batch: sequences per batch.
 
     Returns:
         Tensors (batch, length); the last may have fewer sequences.

@@ -1,5 +1,4 @@
-"""Thresholds: what an autoencoder starts with, and the one at which inputs have a wanted number of active
-latents."""
+"""Thresholds of an autoencoder: the initial one, and the one that gives a wanted number of active latents."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ _AT_ONCE = 4096
 
 @torch.no_grad()
 def threshold_for(autoencoder: Computes, x: Tensor, l0: float) -> float:
-    """The level above which inputs (…, d_in) have ``l0`` active latents in the mean.
+    """The threshold above which inputs (…, d_in) have ``l0`` active latents on average.
 
-    Only the largest of each row are kept, so memory is O(B l0); rows with more than eight times the mean are
-    counted as if they had that many.
+    Only the largest pre-activations of each row are kept, so memory is O(B l0); a row counts at most eight
+    times the average.
 
     Args:
-        autoencoder: whose pre-activations are compared.
+        autoencoder: the autoencoder.
         x: the inputs.
-        l0: in (0, num_latents].
+        l0: the wanted average, in (0, num_latents].
 
     Returns:
-        The level, ≥ 0: with few positive pre-activations there may be fewer active latents.
+        The threshold, ≥ 0; if few pre-activations are positive, fewer latents may be active.
     """
     latents = autoencoder.options.num_latents
     rows, _ = autoencoder.rows_of(x)
@@ -56,7 +55,7 @@ def threshold_for(autoencoder: Computes, x: Tensor, l0: float) -> float:
 def first_threshold(
     options: Options, threshold: float | Tensor | None, device: torch.device | str | None
 ) -> Tensor | None:
-    """The buffer of the threshold: none, one number (−1: not known), or one for each latent."""
+    """The buffer of the threshold: None, one number (−1 if not known), or one number for each latent."""
     name, activation = "SparseAutoencoder", options.activation
     if activation not in ("batch_topk", "jumprelu"):
         if threshold is not None:

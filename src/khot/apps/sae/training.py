@@ -1,5 +1,4 @@
-"""Training of a sparse autoencoder on a folder of activations: stopped at any time, it ends with the same
-bits."""
+"""Train a sparse autoencoder on a folder of activations; a stopped and resumed run gives the same bits."""
 
 from __future__ import annotations
 
@@ -35,17 +34,18 @@ def train(
     report: Report | None = None,
     stop_after: int | None = None,
 ) -> tuple[SparseAutoencoder, dict[str, Any]]:
-    """Train an autoencoder of a store's activations.
+    """Train a sparse autoencoder on stored activations.
 
-    Activations are standardised for training, by their mean and one scale, and the result is folded back: the
-    autoencoder that is returned takes activations as they are.
+    Activations are standardised for training, with their mean and one scale. The returned autoencoder has
+    this folded into its weights, so it takes activations without standardisation. Cost: ``steps`` times
+    O(batch_size · num_latents · d).
 
     Args:
         store: see :func:`khot.apps.sae.collect_activations`.
-        settings: how.
-        output: a folder for the state; a run with the same settings that was stopped goes on there.
-        report: is told what is being done and which share is done.
-        stop_after: do at most so many steps now, and return what there is.
+        settings: the settings of the run.
+        output: a folder for the state; a stopped run with the same settings resumes there.
+        report: called with a description of the current work and the share that is done.
+        stop_after: take at most this many steps now, and return the current autoencoder.
 
     Returns:
         The autoencoder in evaluation mode, and a history: ``step``, ``fvu``, ``l0`` and ``dead`` (a share)
@@ -95,7 +95,7 @@ def train(
 
 
 def standardisation(store: ActivationStore) -> tuple[Tensor, float]:
-    """The mean and the scale that give activations mean 0 and a squared norm of d in the mean."""
+    """The mean and the scale that standardise activations to mean 0 and a mean squared norm of d."""
     sample = store.read(_sampled(len(store))).double()
     mean = sample.mean(0)
     spread = (sample - mean).square().sum(-1).mean().item()

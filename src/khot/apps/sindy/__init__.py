@@ -1,11 +1,12 @@
-"""Governing equations with a stated number of terms, for pysindy.
+"""Governing equations with exactly k terms, for pysindy.
 
-* :class:`ExactK`, an optimizer of pysindy: exactly k terms, in each equation or in all, or the whole path;
-* :class:`TermPath`, the best terms for every k, the k that a criterion chooses, and its plot;
-* :class:`MostFrequentTerms` keeps exactly k in an ``EnsembleOptimizer``; :func:`inclusion_frequencies`;
-* :class:`SmoothedDerivative` smooths what the library sees together with its derivative.
+* :class:`ExactK`, a pysindy optimizer: exactly k terms, per equation or in total, or the whole path of k;
+* :class:`TermPath`, the best terms for every k, the k that a criterion chooses, and a plot;
+* :class:`MostFrequentTerms` keeps exactly k terms in an ``EnsembleOptimizer``;
+  :func:`inclusion_frequencies` counts them;
+* :class:`SmoothedDerivative` smooths the states that the library sees, together with their derivative.
 
-The search itself needs NumPy and torch alone; the optimizer and the derivative need pysindy: ``pip install
+The search itself needs only NumPy and torch; the optimizer and the derivative need pysindy: ``pip install
 'khot[sindy]'``.
 """
 

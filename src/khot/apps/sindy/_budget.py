@@ -1,4 +1,4 @@
-"""What a user's k means: a number of terms for each equation, or one for all of them together."""
+"""The meaning of k: a number of terms for each equation, or a total for all equations."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["shared_out", "terms_of_each"]
 
 
 def terms_of_each(name: str, k: Any, per_target: bool, equations: int, terms: int) -> int | tuple[int, ...]:
-    """k for each equation, or one int if it is the total of all."""
+    """k for each equation, or one int if it is a total."""
     if isinstance(k, (str, bytes, bool)):
         raise ValueError(f"{name}: k must be an integer or a sequence of one for each equation, got {k!r}")
     if np.ndim(k) == 0:
@@ -39,10 +39,10 @@ def _count(name: str, k: Any, largest: int) -> int:
 
 
 def shared_out(paths: Sequence[TermPath], total: int, tolerance: float) -> tuple[int, ...]:
-    """How many terms each equation gets of ``total``, for the largest likelihood.
+    """Distribute ``total`` terms over the equations for the largest likelihood.
 
-    With noise of its own size in each equation, that is the least sum of the logarithms of their errors
-    (those up to ``tolerance`` count alike), whatever the units; by dynamic programming over the equations.
+    If each equation has its own noise level, this minimises the sum of the logarithms of their errors (errors
+    up to ``tolerance`` count as equal), whatever the units. It uses dynamic programming over the equations.
     """
     floor = max(tolerance, float(np.finfo(np.float64).tiny))
     costs = [np.log(np.maximum(path.errors, floor)) for path in paths]

@@ -1,8 +1,8 @@
-r"""The best k of p terms by trying all :math:`\binom pk` of them, in blocks of many at a time.
+r"""The best k of p terms by trying all :math:`\binom pk` subsets, many at a time.
 
-Each subset's columns are made orthogonal one after another (modified Gram–Schmidt, the target as the last of
-them), for thousands of subsets in one step: :math:`O(\binom pk\, m k^2)` for m rows, as accurate as a QR of
-each.
+The columns of each subset are orthogonalised one after another (modified Gram–Schmidt, with the target last),
+for thousands of subsets in one step. Cost: :math:`O(\binom pk\, m k^2)` for m rows. It is as accurate as a QR
+decomposition of each subset.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -22,7 +22,7 @@ _BLOCK = 2048
 
 
 def best_by_enumeration(columns: Array, target: Array, k: int) -> tuple[int, ...]:
-    """The subset of k columns (m, p) with the least residual of the target (m,); the first of equal ones."""
+    """The k of the columns (m, p) with the smallest residual of the target (m,); the first one on a tie."""
     best, found = np.inf, tuple(range(k))
     for subsets in _blocks(columns.shape[1], k):
         errors = _errors(columns, target, subsets)

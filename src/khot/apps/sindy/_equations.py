@@ -1,9 +1,9 @@
-r"""A library of terms and its targets, in as few rows as hold the same least squares.
+r"""A library of terms and its targets, reduced to few rows with the same least-squares problems.
 
 With the thin factor :math:`R` of :math:`[\Theta\; Y] = QR`, the error of any terms S in any equation,
-:math:`\min_c \lVert Y_e - \Theta_S c\rVert^2`, is that of the columns of R: p + q rows in place of n, and no
-condition number is squared, as it is in a Gram matrix. Columns and targets are scaled to length one; a ridge
-:math:`\alpha\lVert c\rVert^2` is one more row for each term. O(n (p + q)²), once.
+:math:`\min_c \lVert Y_e - \Theta_S c\rVert^2`, can be computed from the columns of R: p + q rows instead of
+n. Unlike a Gram matrix, this does not square the condition number. Columns and targets are scaled to length
+one; a ridge :math:`\alpha\lVert c\rVert^2` adds one row for each term. Cost: O(n (p + q)²), once.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,9 +25,9 @@ DEPENDENT = 1e-10
 
 @dataclass(frozen=True)
 class Equations:
-    """Columns (m, p) and targets (m, q) of length one, or zero where they were.
+    """Columns (m, p) and targets (m, q), scaled to length one; zero columns stay zero.
 
-    ``squares`` (p,) are the squared lengths of the columns, ``samples`` counts the rows that were reduced.
+    ``squares`` (p,) are the original squared lengths of the columns, ``samples`` the original number of rows.
     """
 
     columns: Array
@@ -37,11 +37,11 @@ class Equations:
 
     @property
     def terms(self) -> int:
-        """How many terms the library has."""
+        """The number of terms in the library."""
         return self.columns.shape[1]
 
     def error(self, equation: int, support: Any) -> float:
-        """The squared residual on these terms, as a share of the target's squares."""
+        """The squared residual with these terms, relative to the squared length of the target."""
         target = self.targets[:, equation]
         basis = orthonormal(self.columns[:, list(support)])
         target = target - basis @ (basis.T @ target)
@@ -66,7 +66,7 @@ def reduce_equations(library: Array, targets: Array, alpha: float = 0.0) -> Equa
 
 
 def least_squares(columns: Array, target: Array, alpha: float) -> Array:
-    """Coefficients of the columns, with a ridge, by scaled columns."""
+    """The ridge-regression coefficients of the columns, computed with scaled columns."""
     scale = np.linalg.norm(columns, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     scaled = columns / scale
@@ -77,7 +77,7 @@ def least_squares(columns: Array, target: Array, alpha: float) -> Array:
 
 
 def orthonormal(columns: Array) -> Array:
-    """An orthonormal basis of the span, without columns that depend on those before them."""
+    """An orthonormal basis of the span; columns that depend on earlier ones are left out."""
     if not columns.shape[1]:
         return columns
     basis, factor = np.linalg.qr(columns)

@@ -1,9 +1,9 @@
-r"""Best k of p terms by exchange: from a start, the best single swap, until none lowers the error.
+r"""The best k of p terms by exchange: from a start, take the best single swap until none lowers the error.
 
 For each term that may leave, the gain of every term that may enter is
 :math:`(c_j^\top r)^2 / \lVert c_j^\perp\rVert^2`, with r the residual and :math:`c_j^\perp` the part of
-column j outside of the terms that stay: all pairs at once, O(k² m p) for a round of swaps. The result is a
-local optimum under single swaps, the best of those that several starts lead to.
+column j orthogonal to the terms that stay. All pairs are computed at once. Cost: O(k² m p) per round of
+swaps. The result is a local optimum under single swaps, the best one over several starts.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -25,7 +25,7 @@ _LOWER = 1e-9
 def best_by_exchange(
     equations: Equations, equation: int, starts: Iterable[Sequence[int]]
 ) -> tuple[tuple[int, ...], float]:
-    """The best of the local optima of all starts, and its error."""
+    """The best local optimum over all starts, and its error."""
     best: tuple[int, ...] = ()
     least = np.inf
     seen: set[tuple[int, ...]] = set()
@@ -41,7 +41,7 @@ def best_by_exchange(
 
 
 def exchange(equations: Equations, equation: int, start: Sequence[int]) -> tuple[tuple[int, ...], float]:
-    """The local optimum that single swaps lead to, in order, and its error."""
+    """The local optimum reached by single swaps, with sorted terms, and its error."""
     support = sorted(start)
     error = equations.error(equation, support)
     while support:
@@ -59,7 +59,7 @@ def exchange(equations: Equations, equation: int, start: Sequence[int]) -> tuple
 
 
 def forward(equations: Equations, equation: int, k: int, start: Sequence[int] = ()) -> tuple[int, ...]:
-    """k terms, one after another, each the one that lowers the error most; by index where none does."""
+    """Forward selection: k terms, each the one that lowers the error most; ties go by index."""
     support = list(start)
     while len(support) < k:
         entering = int(_best_additions(equations, equation, [support])[0][0])
@@ -70,7 +70,7 @@ def forward(equations: Equations, equation: int, k: int, start: Sequence[int] = 
 
 
 def backward(equations: Equations, equation: int, k: int, start: Sequence[int]) -> tuple[int, ...]:
-    """k of the terms of the start: the one whose loss costs least leaves, again and again."""
+    """Backward elimination from the start to k terms: remove the term that increases the error least."""
     support = list(start)
     while len(support) > k:
         errors = [
@@ -81,7 +81,7 @@ def backward(equations: Equations, equation: int, k: int, start: Sequence[int]) 
 
 
 def random_starts(terms: int, k: int, count: int, generator: np.random.Generator) -> list[tuple[int, ...]]:
-    """Supports drawn evenly from all of size k."""
+    """Random supports, uniform over all of size k."""
     return [tuple(sorted(generator.permutation(terms)[:k].tolist())) for _ in range(count)]
 
 

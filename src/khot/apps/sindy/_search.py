@@ -1,8 +1,7 @@
-"""The best k terms of an equation, for one k or for all up to a largest: enumeration where it is small, else
-exchange.
+"""The best k terms of an equation, for one k or for all k up to a maximum: by enumeration, or by exchange.
 
-Starts of the exchange: a greedy one, random ones, soft top-k, what the caller knows already, and on a path
-the best supports of one term less and one term more.
+The exchange starts from a greedy selection, random ones, soft top-k, supports given by the caller, and on a
+path from the best supports with one term less and one term more.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -35,7 +34,7 @@ _NEAR = 2000
 
 @dataclass(frozen=True)
 class Search:
-    """How supports are looked for: see :class:`khot.apps.sindy.ExactK`, which has the same options."""
+    """The options of the search; see :class:`khot.apps.sindy.ExactK`, which documents them."""
 
     method: Method = "auto"
     max_subsets: int = 20_000
@@ -72,7 +71,7 @@ class Search:
     def near(
         self, equations: Equations, equation: int, known: Sequence[tuple[int, ...]]
     ) -> list[tuple[int, ...]]:
-        """The best terms that exchange finds from a path of other samples: one support for each k."""
+        """The best terms that exchange finds from the path of other samples: one support for each k."""
         found: list[tuple[int, ...]] = []
         for k, support in enumerate(known):
             if math.comb(equations.terms, k) <= min(_NEAR, self.max_subsets):

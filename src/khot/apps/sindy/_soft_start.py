@@ -1,12 +1,12 @@
-r"""A start for the exchange by soft top-k: the perspective relaxation of best subset, sharpened step by step.
+r"""A start for the exchange by soft top-k: the perspective relaxation of best subset, gradually sharpened.
 
 With weights z in the capped simplex, :math:`\sum_j z_j = k`, the ridge problem in which term j costs
 :math:`c_j^2 / z_j` has the fitted share
 
 .. math:: b^\top Z^{1/2} (\lambda I + Z^{1/2} G Z^{1/2})^{-1} Z^{1/2} b,
 
-a smooth function of z = ``sigmoid_topk(scores, k, temperature)``. Adam raises it while temperature and ridge
-fall; the k largest scores are the start. O(p³) a step, all equations at once.
+a smooth function of z = ``sigmoid_topk(scores, k, temperature)``. Adam maximises it while temperature and
+ridge fall; the k largest scores are the start. Cost: O(p³) per step, for all equations at once.
 
 Reference: Bertsimas, Pauphilet & Van Parys (2020), Sparse Regression: Scalable Algorithms and Empirical
 Performance; Wijk, Vinuesa & Azizpour (2025).
@@ -30,7 +30,7 @@ _TEMPERATURES, _RIDGES = (1.0, 0.02), (1e-1, 1e-6)
 
 
 def soft_starts(equations: Equations, which: Sequence[int], ks: Sequence[int]) -> list[tuple[int, ...]]:
-    """ks[i] terms for the equation which[i], for each i."""
+    """For each i, a start with ks[i] terms for the equation which[i]."""
     with learning():
         return _soft_starts(equations, which, ks)
 

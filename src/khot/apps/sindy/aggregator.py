@@ -1,8 +1,8 @@
-"""An ensemble of sparse models, made one of exactly k terms: the terms that most of its members have.
+"""Combine an ensemble of sparse models into one with exactly k terms: the most frequent terms.
 
-The median over models of k terms each has fewer: a term in less than half of them is zero. Here the k terms
-with the largest inclusion frequencies stay, each with the median (or mean) of its coefficients where it is
-included.
+The median over models with k terms each has fewer than k: a term that is in less than half of the models
+becomes zero. Here the k terms with the largest inclusion frequencies stay, each with the median (or mean) of
+its coefficients in the models that include it.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -22,11 +22,14 @@ Array = NDArray[np.float64]
 
 
 def inclusion_frequencies(coefficients: Sequence[Any]) -> Array:
-    """The share of models (equations, terms) in which each term is not zero.
+    """The share of models in which each term is not zero.
 
     Args:
-        coefficients: of the models, each (equations, terms): the ``coef_list`` of pysindy's
+        coefficients: the coefficients (equations, terms) of each model: the ``coef_list`` of pysindy's
             ``EnsembleOptimizer``.
+
+    Returns:
+        Shares in [0, 1], an array (equations, terms).
 
     Example:
         >>> inclusion_frequencies([[[1.0, 0.0]], [[2.0, 3.0]]])
@@ -39,11 +42,12 @@ class MostFrequentTerms:
     """An aggregator for pysindy's ``EnsembleOptimizer`` that keeps exactly k terms.
 
     Args:
-        k: how many terms: of each equation, a sequence with one number for each, or in all.
-        per_target: whether one number ``k`` is that of each equation, or of all equations together.
-        value: ``"median"`` or ``"mean"`` of a term's coefficients in the models that have it.
+        k: how many terms: a number, or a sequence with one number for each equation.
+        per_target: whether a single number ``k`` counts for each equation, or for all equations together.
+        value: take the ``"median"`` or the ``"mean"`` of a term's coefficients in the models that have it.
 
-    Of equally frequent terms the one with the larger coefficient stays, as a share of its equation's largest.
+    Among equally frequent terms, the one with the larger coefficient stays, relative to the largest of its
+    equation.
 
     Example:
         >>> models = [np.array([[1.0, 0.0, 3.0]]), np.array([[1.2, 2.0, 0.0]]), np.array([[0.0, 2.2, 3.0]])]

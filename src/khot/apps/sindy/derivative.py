@@ -1,14 +1,14 @@
 r"""Derivatives and smoothed states from one local polynomial (Savitzky & Golay 1964).
 
-Each stretch of ``window_length`` samples is fitted by a polynomial, whose value and slope at the middle are
-the state that the library sees and its derivative. Noise in the library biases every regression on it, so
-smoothing the derivative alone is half of the work. ``window_length="auto"`` takes the window with the least
+A polynomial is fitted to each window of ``window_length`` samples. Its value and slope in the middle are the
+state that the library sees and its derivative. Noise in the library biases every regression on it, so it is
+not enough to smooth only the derivative. ``window_length="auto"`` takes the window with the smallest
 estimated error of the states (Mallows 1973),
 
 .. math:: \frac1n \sum_i (x_i - \hat x_i)^2 + 2 \hat\sigma^2 c_0(w),
 
-where :math:`c_0(w)` is what a sample adds to its own estimate and :math:`\hat\sigma^2` comes from fourth
-differences, in which a smooth trajectory vanishes. O(n w) for each window that is tried.
+where :math:`c_0(w)` is the weight of a sample in its own estimate, and :math:`\hat\sigma^2` comes from fourth
+differences, which are nearly zero for a smooth trajectory. Cost: O(n w) for each window that is tried.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -34,17 +34,17 @@ _GROWTH, _SHARE = 1.2, 8
 
 
 class SmoothedDerivative(BaseDifferentiation):
-    """A differentiation method of pysindy that smooths what the library sees too.
+    """A pysindy differentiation method that smooths the states of the library too.
+
+    After a call, ``window_length_`` is the window that was used, and ``smoothed_x_`` the states that the
+    library sees. Samples must be evenly spaced. Cost: O(n w) for each window length w that is tried.
 
     Args:
         window_length: an odd number of samples, more than ``polyorder``; or ``"auto"``, by Mallows'
             criterion.
         polyorder: the degree of the local polynomials.
-        smooth_library: give the library smoothed states; else those that were measured.
-        drop_edges: leave the half window at each end, where the polynomial is one-sided, out of the fit.
-
-    After a call ``window_length_`` is the window that was taken and ``smoothed_x_`` what the library sees.
-    Samples must be evenly spaced.
+        smooth_library: give the library smoothed states instead of the measured ones.
+        drop_edges: leave out of the fit half a window at each end, where the polynomial is one-sided.
 
     Example:
         >>> t = np.linspace(0, 6, 601)
@@ -52,6 +52,9 @@ class SmoothedDerivative(BaseDifferentiation):
         >>> slope = derivative(np.sin(t)[:, None], t)
         >>> bool(np.isnan(slope[:5]).all()), bool(np.abs(slope[5:-5, 0] - np.cos(t)[5:-5]).max() < 1e-5)
         (True, True)
+
+    Reference: Savitzky & Golay (1964), Smoothing and Differentiation of Data by Simplified Least Squares
+    Procedures; Mallows (1973), Some Comments on Cp.
     """
 
     def __init__(

@@ -5,9 +5,9 @@ For each equation the k terms with the least squared residual,
 .. math:: \min_{c}\; \lVert \dot x - \Theta c \rVert^2 + \alpha \lVert c \rVert^2 \quad\text{with}\quad
     \lVert c \rVert_0 = k,
 
-by enumeration where there are few subsets, and else by exchange from several starts, which ends in a local
-optimum under single swaps. There is no threshold to tune: the number of terms is stated, or chosen on the
-path of all of them.
+by enumeration if there are few subsets, otherwise by exchange from several starts, which ends in a local
+optimum under single swaps. There is no threshold to tune: you set the number of terms, or choose it on the
+path of all k.
 
 Reference: Brunton, Proctor & Kutz (2016), Sparse identification of nonlinear dynamics; Bertsimas & Gurnee
 (2023), Learning sparse nonlinear dynamics via mixed-integer optimization; Miller (2002), Subset Selection in
@@ -43,34 +43,38 @@ _LARGEST = 10
 
 
 class ExactK(BaseOptimizer):
-    """An optimizer of pysindy that keeps exactly k terms.
+    """A pysindy optimizer that keeps exactly k terms.
+
+    Cost: for n samples and p terms, O(n p²) once; then O(p k²) for each of the C(p, k) subsets to enumerate,
+    or O(k² p²) per round of swaps.
 
     Args:
-        k: how many terms: of each equation, or a sequence with one number for each; ``"path"`` looks for the
-            best 0, 1, … terms of each equation and takes as many as ``criterion`` says.
-        per_target: whether one number ``k`` is that of each equation, or of all equations together; these are
-            then shared out for the largest likelihood, with noise of its own size in each equation.
-        alpha: a ridge, in the units of the library (of its normalised columns with ``normalize_columns``);
-            with ``unbias`` it helps to choose and is not in the coefficients.
-        criterion: of a path: ``"validation"``, ``"bic"`` or ``"aic"``; see :mod:`khot.apps.sindy.path`.
-        max_terms: where a path ends; 10, or all terms, if there are fewer.
-        folds: stretches of samples that a validation leaves out in turn.
-        tolerance: squared residuals up to this share of a derivative's squares count as none: what is smaller
-            than the error of the derivative itself need not be explained.
-        search: ``"enumerate"``, ``"exchange"``, or ``"auto"``: enumerate up to ``max_subsets``, else
-            exchange.
+        k: how many terms per equation: a number, or a sequence with one number for each equation; ``"path"``
+            finds the best 0, 1, … terms of each equation and chooses k by ``criterion``.
+        per_target: whether a single number ``k`` counts for each equation, or for all equations together. In
+            the second case the terms are distributed for the largest likelihood, with a separate noise level
+            for each equation.
+        alpha: a ridge penalty, in the units of the library (of its normalised columns with
+            ``normalize_columns``). With ``unbias`` it only affects the choice of terms, not the coefficients.
+        criterion: for a path: ``"validation"``, ``"bic"`` or ``"aic"``; see :mod:`khot.apps.sindy.path`.
+        max_terms: the largest k of a path; by default 10, or all terms if there are fewer.
+        folds: the number of blocks of samples that validation leaves out in turn.
+        tolerance: squared residuals up to this share of a derivative's sum of squares count as zero: errors
+            smaller than that of the derivative itself need not be explained.
+        search: ``"enumerate"``, ``"exchange"``, or ``"auto"``: enumerate up to ``max_subsets`` subsets,
+            otherwise exchange.
         max_subsets: see ``search``.
-        restarts: random starts of the exchange, beside a greedy one.
-        soft_start: one more start, by soft top-k; see the page on equations for what it adds.
+        restarts: the number of random starts of the exchange, besides a greedy one.
+        soft_start: add a start by soft top-k; the page on equations shows what it adds.
         random_state: an integer, the seed of the restarts.
-        normalize_columns: scale columns to length one first. No choice depends on it, but for ``alpha``.
-        initial_guess: coefficients (equations, terms) whose largest are one more start.
-        copy_X: leave the library as it is; else it may be written over.
-        unbias: fit the coefficients of the chosen terms once more, without ridge.
+        normalize_columns: scale columns to length one first. This only affects the meaning of ``alpha``.
+        initial_guess: coefficients (equations, terms); the largest of them are a further start.
+        copy_X: do not modify the library; otherwise it may be overwritten.
+        unbias: fit the coefficients of the chosen terms again, without the ridge penalty.
 
-    Attributes: ``coef_`` and what every optimizer of pysindy has; ``k_``, the terms of each equation;
-    ``path_``, a :class:`TermPath` for each equation where one was made, else None. A coefficient of at most
-    1e-14 is zero to pysindy: one more than the data needs may be.
+    Attributes: ``coef_`` and those of every pysindy optimizer; ``k_``, the number of terms of each equation;
+    ``path_``, a :class:`TermPath` for each equation if one was computed, otherwise None. pysindy counts a
+    coefficient of at most 1e-14 as zero, so if k is larger than the data needs, fewer terms may be reported.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -80,6 +84,9 @@ class ExactK(BaseOptimizer):
         array([2, 5])
         >>> ExactK(k="path").fit(library, target).k_
         (2,)
+
+    Reference: Bertsimas & Gurnee (2023), Learning sparse nonlinear dynamics via mixed-integer optimization;
+    Miller (2002), Subset Selection in Regression.
     """
 
     coef_: Array
@@ -124,7 +131,7 @@ class ExactK(BaseOptimizer):
         self.random_state = random_state
 
     def set_params(self, **params: Any) -> ExactK:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Set parameters, as scikit-learn has it: gives the optimizer, which pysindy's own do not."""
+        """Set parameters and return the optimizer, as in scikit-learn (pysindy's optimizers return None)."""
         super().set_params(**params)
         return self
 

@@ -5,10 +5,10 @@ With :math:`E_k` the squared residual of the best k terms over n samples,
 .. math::
     \mathrm{BIC}_k = n \log E_k + k \log n, \qquad \mathrm{AIC}_k = n \log E_k + 2 k,
 
-of which the least is chosen. Both take residuals for independent; those of a smoothed trajectory are not, and
-both then keep too many terms. ``"validation"`` leaves out one stretch of rows after another, looks for the
-best terms of the others and measures the error on what was left out; the fewest terms are chosen whose mean
-error is within one standard error of the least (Breiman et al. 1984), or no larger than ``tolerance``.
+and the smallest value is chosen. Both assume independent residuals; for a smoothed trajectory they are not
+independent, and both keep too many terms. ``"validation"`` leaves out one block of rows after another, finds
+the best terms on the others, and measures the error on the block. It chooses the fewest terms whose mean
+error is within one standard error of the smallest (Breiman et al. 1984), or at most ``tolerance``.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -35,11 +35,11 @@ class TermPath:
     """The best supports of one equation, by their number of terms.
 
     Args:
-        supports: the terms of the library, for 0, 1, … of them.
-        errors: squared residuals on all samples, as shares of the target's squares.
+        supports: the chosen terms of the library, for k = 0, 1, ….
+        errors: squared residuals on all samples, relative to the target's sum of squares.
         criterion: ``"validation"``, ``"bic"`` or ``"aic"``.
-        values: of the criterion, for each k; for validation the mean over folds, as a share.
-        deviations: standard errors of these means; zeros for the other criteria.
+        values: the criterion for each k; for validation the mean relative error over folds.
+        deviations: the standard errors of these means; zeros for the other criteria.
         k: the number of terms that the criterion chooses.
 
     Example:
@@ -62,7 +62,7 @@ class TermPath:
     k: int
 
     def table(self, names: Sequence[str] | None = None) -> str:
-        """A table in Markdown; ``names`` are those of the library's terms."""
+        """A Markdown table; ``names`` are the names of the library's terms."""
         lines = [f"| k | error | {self.criterion} | terms |", "| ---: | ---: | ---: | --- |"]
         for k, (support, error, value) in enumerate(
             zip(self.supports, self.errors, self.values, strict=True)
@@ -73,7 +73,7 @@ class TermPath:
         return "\n".join(lines)
 
     def plot(self, axes: Any = None, label: str | None = None) -> Any:
-        """Draw the error and, if it is one, the validation error over k; gives the axes. Needs matplotlib."""
+        """Plot the error (and the validation error) over k; returns the axes. Needs matplotlib."""
         if axes is None:
             try:
                 import matplotlib.pyplot as plt
@@ -119,7 +119,7 @@ def term_paths(
     alpha: float = 0.0,
     known: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> tuple[TermPath, ...]:
-    """A path for each target; ``known`` has starts for each of them."""
+    """A path for each target; ``known`` has further starts for each target."""
     equations = reduce_equations(library, targets, alpha)
     count = targets.shape[1]
     starts = known if known is not None else [()] * count

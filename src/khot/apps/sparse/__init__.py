@@ -1,8 +1,8 @@
-"""Sparse networks: weights of which exactly k are used, layer by layer or in a whole model.
+"""Sparse networks: use exactly k weights, per layer or in the whole model.
 
-* :func:`sparsify` puts :class:`TopKSparse` on a model's layers, :func:`make_permanent` takes it off;
-* :class:`Sparsification` chooses the masks, once in a step, and reports them: :class:`SparseReport`;
-* :func:`cubic` makes a model sparse little by little, :func:`layer_budgets` says how many weights a layer
+* :func:`sparsify` puts :class:`TopKSparse` on the layers of a model, :func:`make_permanent` removes it;
+* :class:`Sparsification` chooses the masks, once per step, and reports them: :class:`SparseReport`;
+* :func:`cubic` is a schedule from dense to sparse, :func:`layer_budgets` tells how many weights each layer
   keeps, and :class:`DropAndGrow` is the rule of RigL, for comparison.
 """
 

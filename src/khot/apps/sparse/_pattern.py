@@ -1,4 +1,4 @@
-"""N of M: of each M weights in a row, along the input dimension, the N largest are kept."""
+"""N:M sparsity: of each M neighbouring weights along the input dimension, the N largest are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def as_pattern(name: str, pattern: str | tuple[int, int]) -> tuple[int, int]:
-    """(N, M) of ``"2:4"`` or ``(2, 4)``."""
+    """(N, M) from ``"2:4"`` or ``(2, 4)``."""
     parts = pattern.split(":") if isinstance(pattern, str) else pattern
     try:
         kept, of = (int(part) for part in parts)
@@ -23,12 +23,12 @@ def as_pattern(name: str, pattern: str | tuple[int, int]) -> tuple[int, int]:
 
 
 def input_dimension(module: nn.Module) -> int:
-    """The dimension of a layer's weight that its input is summed along (of an embedding, its length)."""
+    """The dimension of a layer's weight that is summed over (for an embedding, the embedding dimension)."""
     return 0 if isinstance(module, TRANSPOSED) else 1
 
 
 def grouped(weight: Tensor, of: int, dim: int) -> Tensor:
-    """The weight as rows of ``of`` neighbours along ``dim``, one after another in the last dimension."""
+    """The weight as rows of ``of`` neighbours along ``dim``, with these neighbours in the last dimension."""
     moved = weight.movedim(dim, -1)
     return moved.reshape(*moved.shape[:-1], -1, of)
 

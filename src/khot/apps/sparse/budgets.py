@@ -1,4 +1,4 @@
-r"""How many weights each layer keeps: the same share of each, or more where a layer is thin.
+r"""How many weights each layer keeps: the same share of each, or a larger share of thin layers.
 
 ``"uniform"``: :math:`k_l = \mathrm{round}(d\, n_l)`. ``"erk"``, Erdős–Rényi-kernel:
 
@@ -30,10 +30,13 @@ def layer_budgets(
     """How many weights each of several layers keeps.
 
     Args:
-        shapes: of the weights.
-        density: the share of all weights that is kept, in [0, 1].
+        shapes: the shapes of the weights.
+        density: the share of all weights to keep, in [0, 1].
         distribution: ``"uniform"`` keeps this share of each layer, ``"erk"`` more of thin layers and less of
-            wide ones, with the same sum.
+            wide ones, with the same total.
+
+    Returns:
+        The number of weights for each layer.
 
     Example:
         >>> layer_budgets([(300, 784), (100, 300), (10, 100)], 0.05)
@@ -42,6 +45,8 @@ def layer_budgets(
         [9051, 3340, 919]
         >>> sum(layer_budgets([(300, 784), (100, 300), (10, 100)], 0.05, "erk")) == round(0.05 * 266200)
         True
+
+    Reference: Mocanu et al. (2018), arXiv:1707.04780; Evci et al. (2020), arXiv:1911.11134, for ``"erk"``.
     """
     name = "layer_budgets"
     check_density(name, "density", density)
@@ -53,7 +58,7 @@ def layer_budgets(
 
 
 def check_density(name: str, argument: str, density: object) -> None:
-    """Check that it is a number in [0, 1]."""
+    """Check that the density is a number in [0, 1]."""
     if isinstance(density, bool) or not isinstance(density, int | float):
         raise TypeError(f"{name}: {argument} must be a number, got {density!r}")
     if not 0 <= density <= 1:
@@ -61,7 +66,7 @@ def check_density(name: str, argument: str, density: object) -> None:
 
 
 def check_distribution(name: str, distribution: object) -> None:
-    """Check that it is known."""
+    """Check that the distribution is a known one."""
     check_choice(name, "distribution", distribution, get_args(Distribution))
 
 

@@ -1,11 +1,11 @@
-r"""Drop and grow, the rule of RigL: the smallest of the kept weights go, those with large gradients come.
+r"""Drop and grow, the rule of RigL: drop the smallest kept weights, grow those with the largest gradients.
 
-Only kept weights learn. At each update the share
+Only kept weights are trained. At each update the share
 
 .. math:: f(t) = \tfrac{f_0}{2} \bigl(1 + \cos(\pi t / T)\bigr)
 
-of the kept weights with the least magnitude is dropped, and as many weights with the largest gradient of the
-dense weight grow, from 0. The mask is random at first, and fixed after T steps.
+of the kept weights, those with the smallest magnitude, is dropped. As many weights grow from 0: those with
+the largest gradient of the dense weight. The mask is random at first, and fixed after T steps.
 
 Reference: Evci, Gale, Menick, Castro & Elsen (2020), Rigging the Lottery, arXiv:1911.11134.
 """
@@ -29,13 +29,15 @@ class DropAndGrow:
     """RigL's rule for ``sparsify(update=…)``: drop small weights, grow where the gradient is large.
 
     Args:
-        fraction: the share of the kept weights that is exchanged at first, in [0, 1].
-        until: after how many steps of the optimiser masks stay as they are.
+        fraction: the initial share of the kept weights that is exchanged, in [0, 1].
+        until: the number of optimiser steps after which masks are fixed.
 
     Example:
         >>> rule = DropAndGrow(0.3, until=1000)
         >>> [round(rule.share(step), 3) for step in (0, 500, 1000, 2000)]
         [0.3, 0.15, 0.0, 0.0]
+
+    Reference: Evci, Gale, Menick, Castro & Elsen (2020), Rigging the Lottery, arXiv:1911.11134.
     """
 
     fraction: float = 0.3

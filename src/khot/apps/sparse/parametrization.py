@@ -1,17 +1,18 @@
-"""One weight of which only the largest k entries are used, as a parametrization of torch.
+"""A weight that uses only its k largest entries, as a torch parametrization.
 
-A dense copy of the weight is trained, its ``original``; what the layer computes with is
+The dense weight w, ``original``, is trained; the layer computes with
 
     w̃ = w · m,   m = the indicator of the k entries with the largest |w|.
 
-The mask m is a buffer. It is chosen when the parametrization is put in place and when
-:class:`~khot.apps.sparse.Sparsification` says so, not at each access of ``.weight``, so the budget holds at
-every moment. What differs between methods is the gradient that w gets from that of w̃:
+The mask m is a buffer. It is chosen when the parametrization is registered and when
+:class:`~khot.apps.sparse.Sparsification` updates it, not at each access of ``.weight``, so the budget always
+holds. Methods differ in the gradient of w:
 
-* all of it (straight-through), or for a set B ⊇ A of the largest entries, as in Top-KAST;
-* that of a relaxation of the mask, w · y(|w|), with ``method=``.
+* the gradient of w̃ (straight-through), for all entries or for a larger set of the largest ones, as in
+  Top-KAST;
+* the gradient of a relaxation of the mask, w · y(|w|), with ``method=``.
 
-Cost: a product of the size of the weight at each access; the choice is one pass of ``hard_topk``.
+Cost: an elementwise product at each access; choosing the mask is one ``hard_topk``.
 
 References: Jayakumar, Pascanu, Rae, Osindero & Elsen (2020), Top-KAST, arXiv:2106.03517; Zhou et al. (2021),
 N:M sparsity, arXiv:2102.04010.
@@ -39,22 +40,24 @@ __all__ = ["TopKSparse"]
 
 
 class TopKSparse(Tempered):
-    """The largest share of a weight's entries, by magnitude; a parametrization of any tensor.
+    """Keep the largest entries of a weight by magnitude; a parametrization for any tensor.
 
-    On a whole model :func:`khot.apps.sparse.sparsify` puts it in place, with one budget for all layers if
-    wanted. On one layer alone the mask is chosen at once, and again by :meth:`select_`.
+    :func:`khot.apps.sparse.sparsify` applies it to a whole model, with one budget for all layers if you want.
+    On a single layer the mask is chosen at once, and again by :meth:`select_`. Cost: an elementwise product
+    at each access; choosing the mask is one :func:`khot.hard_topk`.
 
     Args:
-        density: the share that is kept, in [0, 1]: round(density · n) entries.
-        pattern: in its place ``"N:M"`` or ``(N, M)``: N of each M along the dimension ``dim``.
-        dim: of the pattern; by default 1, the input dimension of a linear layer.
-        backward_density: the share of the entries that get a gradient, those of largest magnitude: 1 for all
-            (straight-through), 0 for the kept ones alone, between them Top-KAST's wider set. Not with
+        density: the share to keep, in [0, 1]: round(density · n) entries.
+        pattern: instead of ``density``: ``"N:M"`` or ``(N, M)`` keeps N of each M along the dimension
+            ``dim``.
+        dim: the dimension of the pattern; by default 1, the input dimension of a linear layer.
+        backward_density: the share of entries that get a gradient, those of largest magnitude: 1 for all
+            (straight-through), 0 for the kept ones only, in between for the larger set of Top-KAST. Not with
             ``method``.
         method: a relaxation, by name or as a :class:`khot.relaxations.Relaxation`, whose gradient is used:
-            that of ``w * topk(abs(w) / rms, k, method)``. Random ones are refused.
-        temperature: of the method, in units of the weight's root mean square; state that is saved and can be
-            annealed by :class:`khot.schedules.TemperatureScheduler`.
+            that of ``w * topk(abs(w) / rms, k, method)``. Random methods are refused.
+        temperature: the temperature of the method, in units of the weight's root mean square. It is saved,
+            and :class:`khot.schedules.TemperatureScheduler` can anneal it.
         hard: with a method: the exact mask forward. False computes with the soft weights, whose sum is the
             budget, until the model is made permanent.
 
@@ -67,6 +70,8 @@ class TopKSparse(Tempered):
         >>> layer.weight.sum().backward()
         >>> int((layer.parametrizations.weight.original.grad != 0).sum())  # all 32 learn
         32
+
+    Reference: Jayakumar, Pascanu, Rae, Osindero & Elsen (2020), Top-KAST, arXiv:2106.03517.
     """
 
     mask: Tensor
@@ -116,13 +121,13 @@ class TopKSparse(Tempered):
         self.register_buffer("learns", torch.empty(0) if wider else None)
 
     def right_inverse(self, weight: Tensor) -> Tensor:
-        """Take a weight as the dense one, and choose as many of it as are kept; unless the mask is frozen."""
+        """Take a new dense weight, and choose a mask of the same size for it, unless the mask is frozen."""
         if not self.frozen:
             self.select_(weight, None if self.group is None else self.kept)
         return weight
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight to compute with."""
+        """The sparse weight, with which the layer computes."""
         if self.mask.shape != weight.shape:
             self.select_(weight)
         if self.relaxation is not None:
@@ -137,7 +142,7 @@ class TopKSparse(Tempered):
         return made
 
     def gates(self, weight: Tensor) -> Tensor:
-        """What the weight is multiplied by: the mask, with the method's gradient, or its soft weights."""
+        """The factor of the weight: the mask with the method's gradient, or the soft weights."""
         if self.relaxation is None:
             return self.mask.to(weight.dtype)
         # |w| at temperature τ · rms is |w| / rms at τ, without a division of the whole weight.
@@ -152,11 +157,11 @@ class TopKSparse(Tempered):
 
     @torch.no_grad()
     def select_(self, weight: Tensor, kept: int | None = None) -> None:
-        """Choose anew what is kept of a weight.
+        """Choose a new mask for a weight.
 
         Args:
-            weight: the dense one.
-            kept: how many entries, if not the layer's own share.
+            weight: the dense weight.
+            kept: how many entries to keep, if not the layer's own share.
         """
         sizes = self._rows(weight.detach().abs())
         if self.pattern is not None:
@@ -175,7 +180,7 @@ class TopKSparse(Tempered):
 
     @torch.no_grad()
     def keep_(self, chosen: Tensor, learns: Tensor | None = None) -> None:
-        """Take a mask of zeros and ones, and the set that gets a gradient."""
+        """Set the mask of zeros and ones, and the set of entries that get a gradient."""
         self.churn, mask = None, chosen.bool()
         kept = int(torch.count_nonzero(mask))  # of booleans, for that of floats is slow
         if self.mask.shape == chosen.shape:
@@ -198,15 +203,15 @@ class TopKSparse(Tempered):
             self._buffers[name] = values.clone()
 
     def forget_(self) -> None:
-        """Have no mask, so that the next one is the first."""
+        """Remove the mask, so that the next one counts as the first."""
         self.mask = self.mask.new_empty(0)
 
     def learning(self, size: int) -> int:
-        """How many of so many entries get a gradient, if more than are kept."""
+        """How many of ``size`` entries get a gradient, if more than are kept."""
         return round(self.backward_density * size)
 
     def take_gradient(self) -> Tensor | None:
-        """The dense gradient that was recorded since the last call, if one was."""
+        """The dense gradient recorded since the last call, if there is one."""
         taken, self.recorded = self.recorded, None
         return taken
 
@@ -217,11 +222,11 @@ class TopKSparse(Tempered):
         return weight.flatten() if self.pattern is None else grouped(weight, self.pattern[1], self.dim)
 
     def get_extra_state(self) -> Tensor:
-        """How many steps were taken, whether the mask is frozen, and how many entries it keeps."""
+        """Extra state to save: number of steps, whether the mask is frozen, and how many entries it keeps."""
         return torch.tensor([self.steps, int(self.frozen), self.kept], dtype=torch.int64)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go on from there."""
+        """Resume from a saved state."""
         steps, frozen, kept = (int(number) for number in state)
         self.keep_(self.mask.to(self.factor.dtype))
         self.steps, self.frozen, self.kept, self.churn = steps, bool(frozen), kept, None

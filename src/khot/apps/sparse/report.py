@@ -1,4 +1,4 @@
-"""What became of a sparse model: how dense each layer is, and how much its mask still changes."""
+"""A report on a sparse model: how dense each layer is, and how much its mask still changes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ __all__ = ["SparseLayer", "SparseReport", "SparseStep"]
 
 @dataclass(frozen=True)
 class SparseLayer:
-    """The present state of one layer.
+    """The current state of one layer.
 
     Args:
-        name: in the model.
-        shape: of its weight.
-        weights: how many there are.
-        kept: how many are not masked.
-        churn: the share of the kept ones that were not kept before the last selection; None before one.
+        name: its name in the model.
+        shape: the shape of its weight.
+        weights: the number of weights.
+        kept: how many weights are not masked.
+        churn: the share of kept weights that were not kept before the last selection; None before the first
+            selection.
+
+    Example:
+        >>> SparseLayer("fc", shape=(4, 8), weights=32, kept=8, churn=None).density
+        0.25
     """
 
     name: str
@@ -28,13 +33,27 @@ class SparseLayer:
 
     @property
     def density(self) -> float:
-        """The share that is kept."""
+        """The share of weights that is kept."""
         return self.kept / max(self.weights, 1)
 
 
 @dataclass(frozen=True)
 class SparseStep:
-    """One selection: its step, and for each layer how many weights it keeps, and its churn."""
+    """One selection of masks, an entry in the history of a report.
+
+    Args:
+        step: the step of the optimiser.
+        kept: the number of kept weights, by the name of the layer.
+        churn: the share of kept weights that are new, by the name of the layer; None in the first selection.
+
+    Example:
+        >>> from khot.apps.sparse import sparsify
+        >>> from torch import nn
+        >>> sparse = sparsify(nn.Sequential(nn.Linear(8, 4)), 0.25)
+        >>> done = sparse.step()
+        >>> sparse.history[-1].step, sparse.history[-1].kept
+        (1, {'0': 8})
+    """
 
     step: int
     kept: dict[str, int]
@@ -43,11 +62,11 @@ class SparseStep:
 
 @dataclass(frozen=True)
 class SparseReport:
-    """What :meth:`Sparsification.report` gives.
+    """The result of :meth:`Sparsification.report`.
 
     Args:
-        layers: as they are now.
-        history: the selections, in their order.
+        layers: the current state of each layer.
+        history: the selections, in order.
 
     Example:
         >>> from khot.apps.sparse import sparsify
@@ -64,11 +83,11 @@ class SparseReport:
 
     @property
     def density(self) -> float:
-        """The share of all weights of these layers that is kept."""
+        """The share of kept weights over all these layers."""
         return sum(layer.kept for layer in self.layers) / max(sum(layer.weights for layer in self.layers), 1)
 
     def table(self) -> str:
-        """The layers as a table in Markdown."""
+        """The layers as a Markdown table."""
         rows = [
             (
                 layer.name or "(model)",
@@ -93,7 +112,7 @@ class SparseReport:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw density (lines) and churn (dots) of each layer over the steps; gives the axes.
+        """Plot density (lines) and churn (dots) of each layer over the steps; returns the axes.
 
         Needs matplotlib.
         """

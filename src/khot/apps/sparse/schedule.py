@@ -1,6 +1,6 @@
-"""Densities that fall while training: from dense to sparse.
+"""Density schedules: from dense to sparse during training.
 
-Any function of the step will do, those of :mod:`khot.schedules` too.
+Any function of the step will do, including those of :mod:`khot.schedules`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ __all__ = ["cubic"]
 
 
 def cubic(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
-    r"""From ``start`` to ``end`` as :math:`d = d_1 + (d_0 - d_1)(1 - t)^3`: fast at first, then slowly.
+    r"""Go from ``start`` to ``end`` as :math:`d = d_1 + (d_0 - d_1)(1 - t)^3`: fast at first, then slowly.
 
     Args:
-        start: the density at first.
-        end: the density after ``warmup + steps`` steps, and ever after.
-        steps: how many steps that takes.
-        warmup: how many steps to stay at ``start`` before.
+        start: the first density.
+        end: the last density, from ``warmup + steps`` steps on.
+        steps: the number of steps from ``start`` to ``end``.
+        warmup: the number of steps to stay at ``start`` first.
+
+    Returns:
+        A function from the step to the density.
 
     Example:
         >>> [round(cubic(1.0, 0.1, steps=2)(step), 4) for step in range(4)]

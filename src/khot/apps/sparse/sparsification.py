@@ -1,4 +1,4 @@
-"""The masks of a model, chosen together: one budget, one selection in a step, whatever reads ``.weight``."""
+"""The masks of a model, chosen together: one selection per step, however often ``.weight`` is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scope = Literal["layer", "global"]
 
 
 class Member(NamedTuple):
-    """A layer, by its name in the model, and the parametrization of its weight."""
+    """A layer, its name in the model, and the parametrization of its weight."""
 
     name: str
     layer: nn.Module
@@ -33,17 +33,26 @@ class Member(NamedTuple):
 
 
 class Sparsification:
-    """What :func:`khot.apps.sparse.sparsify` gives: it chooses the masks, and tells about them.
+    """The result of :func:`khot.apps.sparse.sparsify`: it chooses the masks of a model and reports on them.
 
-    Call :meth:`step` after each ``optimizer.step()``, or let it :meth:`follow` the optimizer. Step count,
-    masks and whether they are frozen are in the model's ``state_dict``; the history is not.
+    Call :meth:`step` after each ``optimizer.step()``, or let it :meth:`follow` the optimizer. The model's
+    ``state_dict`` holds the step count, the masks, and whether they are frozen, but not the history. Cost of
+    a selection: one :func:`khot.hard_topk` over all weights.
+
+    Args:
+        members: the sparse layers; :func:`sparsify` makes them.
+        density: the share of weights to keep, a number or a function of the step; None with a pattern.
+        scope: ``"layer"`` or ``"global"``, see :func:`sparsify`.
+        distribution: of the budgets over layers, see :func:`layer_budgets`.
+        every: choose new masks every this many steps.
+        update: a :class:`DropAndGrow` rule, or None to keep the largest weights.
 
     Example:
         >>> from torch import nn
         >>> from khot.apps.sparse import sparsify
         >>> model = nn.Sequential(nn.Linear(8, 4))
         >>> sparse = sparsify(model, density=0.25)
-        >>> sparse.step()  # whether masks were chosen anew
+        >>> sparse.step()  # True if new masks were chosen
         True
         >>> sparse.steps, int((model[0].weight != 0).sum())
         (1, 8)
@@ -67,16 +76,16 @@ class Sparsification:
 
     @property
     def steps(self) -> int:
-        """How many steps were taken."""
+        """The number of steps taken."""
         return self.members[0].sparse.steps
 
     @property
     def frozen(self) -> bool:
-        """Whether the masks stay as they are."""
+        """Whether the masks are frozen."""
         return self.members[0].sparse.frozen
 
     def target(self, step: int | None = None) -> float | None:
-        """The density that is wanted at a step, by default the next selection's; None with a pattern."""
+        """The target density at a step, by default that of the next selection; None with a pattern."""
         step = self.steps if step is None else step
         if not callable(self._density):
             return self._density
@@ -85,7 +94,7 @@ class Sparsification:
         return wanted
 
     def step(self) -> bool:
-        """Count a step of the optimiser, and choose masks anew if it is time; whether that was done."""
+        """Count a step of the optimiser, and choose new masks if they are due; returns whether they were."""
         step = self.steps + 1
         for member in self.members:
             member.sparse.steps = step
@@ -98,12 +107,12 @@ class Sparsification:
         return chosen
 
     def follow(self, optimizer: torch.optim.Optimizer) -> Any:
-        """Take a step after each of the optimiser's; gives a handle, whose ``remove()`` ends it."""
+        """Call :meth:`step` after each optimiser step; returns a handle, whose ``remove()`` stops it."""
         return optimizer.register_step_post_hook(lambda *_: self.step() and None)  # pyright: ignore
 
     @torch.no_grad()
     def select_(self) -> None:
-        """Choose all masks anew, by the magnitudes of now."""
+        """Choose new masks for all layers, by the current magnitudes."""
         wanted = self.target()
         if wanted is None:
             for member in self.members:
@@ -145,7 +154,7 @@ class Sparsification:
 
     @torch.no_grad()
     def start_at_random(self) -> None:
-        """Masks drawn at random, with the budgets of the layers; see :class:`DropAndGrow`."""
+        """Draw random masks with the budgets of the layers; see :class:`DropAndGrow`."""
         wanted = self.target()
         assert wanted is not None
         shapes = [tuple(member.original.shape) for member in self.members]
@@ -169,18 +178,18 @@ class Sparsification:
         self._remember()
 
     def listen(self) -> None:
-        """Record dense gradients if the step to come will need them."""
+        """Record dense gradients if the next step needs them."""
         due = self.update is not None and not self.frozen and (self.steps + 1) % self.every == 0
         for member in self.members:
             member.sparse.records_gradient = due
             member.sparse.recorded = None
 
     def freeze(self) -> None:
-        """Keep the masks as they are, also when a weight is assigned."""
+        """Freeze the masks, even if a new weight is assigned."""
         self._set_frozen(True)
 
     def unfreeze(self) -> None:
-        """Choose masks again."""
+        """Let the masks change again."""
         self._set_frozen(False)
 
     def _set_frozen(self, frozen: bool) -> None:
@@ -189,9 +198,10 @@ class Sparsification:
         self.listen()
 
     def exploration_penalty(self) -> Tensor:
-        r"""Half the sum of squares of the kept weights, and 1/density times that of the others that learn.
+        r"""Half the squares of the kept weights, plus 1/density times those of the other trained weights.
 
-        Top-KAST adds it, times a weight decay, to the loss: what is not kept has to earn its place.
+        Top-KAST adds it, times a weight decay, to the loss, so that weights that are not kept are penalised
+        more.
         """
         total = torch.zeros((), device=self.members[0].original.device)
         for member in self.members:
@@ -202,7 +212,7 @@ class Sparsification:
         return total
 
     def report(self) -> SparseReport:
-        """Density and churn of each layer now, and the history."""
+        """The current density and churn of each layer, and the history."""
         layers = tuple(
             SparseLayer(m.name, tuple(m.original.shape), m.sparse.mask.numel(), m.sparse.kept, m.sparse.churn)
             for m in self.members

@@ -1,4 +1,4 @@
-"""Sparse layers put on a model, found on it, and made plain again."""
+"""Make the layers of a model sparse, find their sparsification, and make them plain again."""
 
 from __future__ import annotations
 
@@ -39,29 +39,30 @@ def sparsify(
 ) -> Sparsification:
     """Make the weights of a model's linear, convolutional and embedding layers sparse, in place.
 
-    Each weight gets the parametrization :class:`TopKSparse`: the dense one is trained, and the layer computes
-    with its largest entries. ``state_dict``, ``deepcopy``, ``to`` and ``torch.compile`` go on to work;
-    torch refuses to pickle a parametrized module, so save the ``state_dict``, or
-    :func:`make_permanent` first.
+    Each weight gets the parametrization :class:`TopKSparse`: the dense weight is trained, and the layer
+    computes with its largest entries. ``state_dict``, ``deepcopy``, ``to`` and ``torch.compile`` still work.
+    torch cannot pickle a parametrized module, so save the ``state_dict``, or call :func:`make_permanent`
+    first. Cost: an elementwise product per access of a weight, and one :func:`khot.hard_topk` per selection.
 
     Args:
-        model: changed in place. An optimiser that was made before goes on with the same parameters. But torch
-            lists them in another order afterwards, and the state of an optimiser knows parameters by their
-            place alone: load one only into an optimiser that was made at the same point, before or after.
-        density: the share of the weights that is kept, in [0, 1], or a function of the step, such as
-            :func:`khot.apps.sparse.cubic`. Biases and other parameters stay.
+        model: the model, changed in place. An existing optimiser keeps working with the same parameters. But
+            torch lists the parameters in another order afterwards, and the state of an optimiser refers to
+            them by position. So load a saved state only into an optimiser that was made at the same point:
+            both before, or both after ``sparsify``.
+        density: the share of weights to keep, in [0, 1], or a function of the step, such as
+            :func:`khot.apps.sparse.cubic`. Biases and other parameters stay dense.
         scope: ``"layer"``: each layer has its own budget; ``"global"``: one budget for all layers, and one
-            selection among all their weights in a step.
+            selection among all their weights.
         distribution: of the budgets over layers, for the scope ``"layer"``; see :func:`layer_budgets`.
-        pattern: in the place of density: ``"2:4"``, or another N:M, along the input dimension.
-        every: choose masks anew every so many steps.
+        pattern: instead of density: ``"2:4"``, or another N:M, along the input dimension.
+        every: choose new masks every this many steps.
         update: by default the largest weights are kept; :class:`DropAndGrow` exchanges some as RigL does.
-        backward_density: the share of the weights that get a gradient; see :class:`TopKSparse`.
-        method: a relaxation whose gradient is used; see there.
-        temperature: of the method.
-        hard: with a method: the exact mask forward, or soft weights.
-        layers: a name or names of layers, or a function ``f(name, layer)`` that says whether to take one; by
-            default all. Leave out first or last layers with it.
+        backward_density: the share of weights that get a gradient; see :class:`TopKSparse`.
+        method: a relaxation whose gradient is used; see :class:`TopKSparse`.
+        temperature: the temperature of the method.
+        hard: with a method: True computes with the exact mask, False with soft weights.
+        layers: names of layers, or a function ``f(name, layer)`` that returns True for the layers to make
+            sparse; by default all. Use it to leave out the first or the last layer.
 
     Returns:
         The :class:`Sparsification`; call its ``step()`` after each ``optimizer.step()``, or ``follow`` one.
@@ -78,6 +79,9 @@ def sparsify(
         True
         >>> make_permanent(model)
         ('0', '2')
+
+    Reference: Jayakumar et al. (2020), Top-KAST, arXiv:2106.03517; Zhou et al. (2021), arXiv:2102.04010, for
+    N:M patterns.
     """
     name = "sparsify"
     _check(name, density, scope, distribution, pattern, every, update, backward_density, method)
@@ -114,10 +118,13 @@ def sparsify(
 
 
 def sparsification_of(model: nn.Module) -> Sparsification:
-    """The sparsification of a model that was sparsified, or that was copied from one.
+    """The sparsification of a model that was made sparse, or of a copy of such a model.
 
     Args:
-        model: with at least one sparse layer.
+        model: a model with at least one sparse layer.
+
+    Returns:
+        Its :class:`Sparsification`.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 4))
@@ -132,9 +139,22 @@ def sparsification_of(model: nn.Module) -> Sparsification:
 
 
 def make_permanent(model: nn.Module) -> tuple[str, ...]:
-    """Put plain weights, with exact zeros, in the place of sparse parametrizations; the names of the layers.
+    """Replace sparse parametrizations by plain weights with exact zeros.
 
-    The parameters are the same objects as before, so an optimiser goes on; without a mask they fill up again.
+    The parameters are the same objects as before, so an existing optimiser keeps working; but without masks,
+    further training fills the zeros again.
+
+    Args:
+        model: a model with sparse layers, changed in place.
+
+    Returns:
+        The names of these layers.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 4))
+        >>> sparse = sparsify(model, density=0.25)
+        >>> make_permanent(model), int((model[0].weight != 0).sum())
+        (('0',), 8)
     """
     found = _parametrizations(model)
     if not found:

@@ -1,4 +1,4 @@
-"""One measured call of a side: forward alone, or forward and backward."""
+"""One measured call of a side: only forward, or forward and backward."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class NoGradient(RuntimeError):
 
 
 def result_shape(side: Side, x: Tensor, k: int) -> tuple[int, ...]:
-    """The shape a side's kind of result has."""
+    """The shape of a side's result."""
     if side.result == "blends":
         return (*x.shape[:-1], k, BLEND_WIDTH)
     return (*x.shape[:-1], k) if side.result == "values" else tuple(x.shape)
 
 
 def upstream(side: Side, x: Tensor, k: int) -> Tensor:
-    """A fixed gradient for the result; not constant, because such Jacobians send constants to zero."""
+    """A fixed gradient for the result; not constant, because these Jacobians map constants to zero."""
     generator = torch.Generator().manual_seed(1)
     return torch.randn(result_shape(side, x, k), generator=generator).to(x.dtype)
 
 
 def prepare(side: Side, x: Tensor, k: int, mode: Mode) -> Callable[[], tuple[Tensor, Tensor | None]]:
-    """The call to be measured: it returns the result and, in forward+backward, the gradient of x.
+    """The call to measure: it returns the result and, in forward+backward, the gradient of x.
 
-    Everything that can be made beforehand is made here, so that only the side's own work is measured.
+    Everything that can be prepared is prepared here, so that only the side's own work is measured.
     """
     function = side.function
     if mode == "forward":

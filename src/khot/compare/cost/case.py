@@ -1,4 +1,4 @@
-"""What is fed to the functions under measurement: a named, seeded input."""
+"""The input of the functions that are measured: named and seeded."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _TINY = 1024
 
 @dataclass(frozen=True)
 class Case:
-    """One input: its shape, how its scores are drawn, and how many of each row are wanted."""
+    """One input: its shape, the distribution of its scores, and k."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,14 +79,14 @@ class Case:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The dtype as torch knows it."""
+        """The torch dtype."""
         dtype = getattr(torch, self.dtype)
         assert isinstance(dtype, torch.dtype)
         return dtype
 
     @property
     def elements(self) -> int:
-        """How many scores there are in all."""
+        """The total number of scores."""
         return math.prod(self.shape)
 
     @property
@@ -101,7 +101,7 @@ class Case:
 
     @property
     def label(self) -> str:
-        """How tables name the case: its name, and what of k, dtype and scores that does not say."""
+        """The label of the case in tables: its name, and k, dtype and scores if the name omits them."""
         facts = [f"k={self.k}"]
         facts += [] if self.dtype == "float32" else [self.dtype]
         facts += [] if self.scores == "gaussian" else [self.scores]

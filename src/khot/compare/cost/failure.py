@@ -1,4 +1,4 @@
-"""Why a call has no figure."""
+"""Why a call has no result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FailureKind = Literal["memory", "time", "error", "wrong", "no gradient"]
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a side has no figure at a case.
+    """Why a side has no result in a case.
 
     Args:
         kind: in one word, for a table's cell.
@@ -25,7 +25,7 @@ class Failure:
 
 
 def ended(code: int, errors: str, seconds: float) -> Failure:
-    """What the end of a process says about the calls it did not report."""
+    """The failure that the exit of a process implies for the calls it did not report."""
     if code in (-signal.SIGALRM, -signal.SIGPROF):
         return Failure("time", f"longer than {seconds:g} s")
     if code == -signal.SIGKILL:
@@ -37,6 +37,6 @@ def ended(code: int, errors: str, seconds: float) -> Failure:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, cut to what a table can hold."""
+    """The first line of an error message, short enough for a table."""
     lines = str(error).strip().splitlines()
     return lines[0][:200] if lines else ""

@@ -1,12 +1,12 @@
-"""Peak extra memory of one call, measured in a process of its own; also the side's safety probe.
+"""Peak extra memory of one call, measured in a separate process; it also tests whether a side is safe to run.
 
 Method: a fresh process loads the side, calls it once on a tiny input, makes the real input, resets the
-kernel's high-water mark of resident memory, calls once, and reports the mark minus what was resident
-before. The result of the call is included, the input is not. glibc is told to give large blocks back
-at once, so what was freed before does not hide what is needed now.
+kernel's high-water mark of resident memory, calls the side once, and reports the mark minus the memory that
+was resident before. The result of the call is included, the input is not. glibc is told to return large
+blocks at once, so that memory freed earlier does not hide memory needed now.
 
-A side that needs more than the limits allow is a finding, never an exception: the process limits its
-own data segment and sets an alarm, and dies alone.
+A side that exceeds the limits is a result, not an exception: the process limits its own data segment and sets
+an alarm, so only that process ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHOD = "resident high-water mark of a fresh process minus resident before the 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may take.
+    """Limits for one call.
 
     Args:
         seconds: wall-clock time of a call.
@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Peak:
-    """What one call took.
+    """Memory and time of one call.
 
     Args:
         bytes: peak extra memory.
@@ -60,9 +60,9 @@ def measure(source: str, case: Case, limits: Limits | None = None) -> dict[Mode,
     """Peak extra memory of a side at a case, forward and forward+backward, one thread.
 
     Args:
-        source: `module:function` that gives the side.
+        source: `module:function` that returns the side.
         case: the input.
-        limits: what a call may take.
+        limits: the limits for a call.
     """
     limits = limits or Limits()
     request = {

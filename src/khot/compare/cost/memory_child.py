@@ -53,7 +53,7 @@ def _warm_up(side: Side, case: Case, mode: Mode) -> None:
 
 
 def claim_stdout() -> Any:
-    """Keep stdout for the answers; what packages print goes to stderr."""
+    """Reserve stdout for the results; everything that packages print goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return answers
@@ -97,7 +97,7 @@ def _status(field: str) -> int:
 
 
 def limit_data(extra: int) -> None:
-    """Let this process allocate no more than that from now on."""
+    """Limit further allocations of this process to ``extra`` bytes."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_DATA, (_status("VmData") + extra, resource.RLIM_INFINITY))

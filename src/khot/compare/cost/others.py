@@ -11,7 +11,7 @@ __all__ = ["Others"]
 
 @dataclass(frozen=True)
 class Others:
-    """A stopwatch of the processor time that is not our own nor our children's."""
+    """A stopwatch for the processor time of all other processes, without this one and its children."""
 
     started: float
     machine: float
@@ -19,11 +19,11 @@ class Others:
 
     @classmethod
     def start(cls) -> Others:
-        """Begin to watch."""
+        """Start the stopwatch."""
         return cls(time.perf_counter(), _machine_seconds(), _own_seconds())
 
     def cores(self) -> float:
-        """How many cores the others have kept busy since, on average."""
+        """How many cores other processes have used since the start, on average."""
         elapsed = time.perf_counter() - self.started
         used = (_machine_seconds() - self.machine) - (_own_seconds() - self.own)
         return round(max(0.0, used / elapsed), 3) if elapsed > 0 else 0.0

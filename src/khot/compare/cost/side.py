@@ -1,7 +1,7 @@
-"""What is measured: named functions of scores and k, each loaded from a `module:function[:argument]` source.
+"""The functions to measure: named functions of scores and k, loaded from `module:function[:argument]`.
 
-A side is loaded by name of its source, not passed as an object, because its memory is measured in a
-process of its own, which has to find the same function again.
+A side is loaded by name, not passed as an object, because its memory is measured in a separate process, which
+has to find the same function again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Side:
     """A function to be timed.
 
     Args:
-        name: how tables call it.
+        name: its name in tables.
         package: the distribution it comes from.
-        version: the version that is installed.
-        function: of the scores and k.
-        kind: ours, PyTorch's own, or a peer's.
-        result: what it gives: `weights` like x with sum k, a `distribution` like x with sum 1,
-            `ranks` like x with sum n(n+1)/2, k `values`, an `order`, the indices of each row
-            sorted, or k `blends` of vectors of length `BLEND_WIDTH`.
-        map: the map it computes, where its result can be compared with a truth; elsewhere only the form of
+        version: the installed version.
+        function: the function of scores and k.
+        kind: ours, PyTorch's own, or of another package.
+        result: the kind of result: `weights` like x with sum k, a `distribution` like x with sum 1,
+            `ranks` like x with sum n(n+1)/2, k `values`, an `order` (the indices that sort each row), or k
+            `blends` of vectors of length `BLEND_WIDTH`.
+        map: the map it computes, if its result can be compared with a reference; otherwise only the form of
             the result can be checked.
-        note: what a reader of the table should know.
-        along: the same function with the dimension, where it has such an argument.
+        note: a remark for readers of the table.
+        along: the same function with a dimension, if it has such an argument.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Side:
 
 
 def load_side(source: str) -> Side:
-    """The side that `module:function` or `module:function:argument` gives when called."""
+    """The side that `module:function` or `module:function:argument` returns."""
     module_name, *rest = source.split(":")
     if len(rest) not in (1, 2):
         raise ValueError(f"source must read 'module:function' or 'module:function:argument'; got {source!r}")
@@ -67,7 +67,7 @@ def load_side(source: str) -> Side:
 
 
 def relaxation(name: str) -> Side:
-    """A relaxation of khot's registry, called as a user calls it, at temperature 1."""
+    """A relaxation of khot's registry, called as users call it, at temperature 1."""
     function = registry.get(name).weights
 
     def call(x: Tensor, k: int) -> Tensor:

@@ -1,10 +1,9 @@
 """Ratios of running times, from calls that alternate with the baseline in one process.
 
-Each round times `baseline, side, baseline, side, …`, so a machine that slows down for a while slows
-both halves of each pair. A round in which we had to wait for a processor is set aside, unless too few
-are left without: then all count, and the share of disturbed ones is told. The result is the median of the
-rounds' ratios with its quartiles, and the ratio of the shortest times. Nothing here asserts: a time is a
-finding, not a condition.
+Each round times `baseline, side, baseline, side, …`, so a machine that slows down for a while slows both
+halves of each pair. Rounds in which this process had to wait for a processor are set aside. If too few rounds
+are left, all count, and the share of disturbed ones is reported. The result is the median of the ratios over
+rounds with its quartiles, and the ratio of the shortest times. Nothing is asserted about times.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class Budget:
 
     Args:
         sample_seconds: calls are repeated within a sample until it lasts about this long.
-        min_rounds: each side is sampled at least this often, a slow one half as often, but twice.
-        max_rounds: and at most this often.
-        side_seconds: a side that has used this much time rests after `min_rounds`; one that has used
-            three times as much counts as slow.
+        min_rounds: the smallest number of samples of a side; half as many for a slow side, but at least two.
+        max_rounds: the largest number of samples of a side.
+        side_seconds: a side that has used this much time stops after `min_rounds`; a side that has used three
+            times as much counts as slow.
     """
 
     sample_seconds: float = 0.005
@@ -55,11 +54,11 @@ class Budget:
 
     @property
     def few_rounds(self) -> int:
-        """How many rounds will do if they cost much."""
+        """How many rounds are enough for a slow side."""
         return max(2, self.min_rounds // 2)
 
     def enough(self, undisturbed: int, rounds: int, spent: float) -> bool:
-        """Whether a side has been sampled often enough for what it costs."""
+        """Whether a side has been sampled often enough, given its cost."""
         if spent >= 3 * self.side_seconds:
             return rounds >= self.few_rounds
         return undisturbed >= self.min_rounds and spent >= self.side_seconds
@@ -71,7 +70,7 @@ QUICK = Budget(sample_seconds=0.001, min_rounds=3, max_rounds=5, side_seconds=0.
 
 @dataclass(frozen=True)
 class Timing:
-    """What was measured of one side.
+    """The measured times of one side.
 
     Args:
         ratio: median over the rounds of side/baseline.
@@ -79,10 +78,10 @@ class Timing:
         ratio_high: its upper quartile.
         ratio_min: shortest time of the side / shortest time of the baseline.
         seconds: median time of one call.
-        seconds_min: shortest.
-        baseline_seconds: median time of one call of the baseline beside it.
-        rounds: how many samples there are.
-        disturbed: which share of them had to wait for a processor.
+        seconds_min: shortest time of one call.
+        baseline_seconds: median time of one call of the baseline in the same rounds.
+        rounds: the number of samples.
+        disturbed: the share of samples that had to wait for a processor.
     """
 
     ratio: float
@@ -121,14 +120,14 @@ def compare(
     clock: Clock = time.perf_counter,
     waited: Clock = waited_seconds,
 ) -> dict[str, Timing | str]:
-    """Time every side against the baseline; a side that raises gets its reason instead of a timing.
+    """Time every side against the baseline; a side that raises gets the reason instead of a timing.
 
     Args:
-        baseline: what each side is compared with.
+        baseline: the call that each side is compared with.
         sides: calls by name.
         budget: how long to measure.
-        clock: tells the time in seconds.
-        waited: tells for how many of them we had to wait for a processor.
+        clock: returns the time in seconds.
+        waited: returns how many seconds this process has waited for a processor.
     """
     budget = budget or Budget()
     reference = _Side(baseline)

@@ -1,4 +1,4 @@
-"""How long this process has waited for a processor because others were using it."""
+"""How long this process has waited for a processor that others were using."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TASKS = Path("/proc/self/task")
 
 
 def waited_seconds() -> float:
-    """Time that threads of this process were ready to run and did not, since each began.
+    """The time that threads of this process were ready to run but did not run, since they started.
 
-    Zero where the kernel does not keep this account.
+    Zero if the kernel does not record it.
     """
     return sum(_waited(task) for task in _TASKS.iterdir()) / 1e9 if _TASKS.is_dir() else 0.0
 

@@ -1,4 +1,4 @@
-"""The answer of a comparison in a few sentences: what to take at this n and k on this machine, and why."""
+"""The answer of a comparison in a few sentences: what to use for this n and k on this machine, and why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEAR = 0.1  # in weight on the top k: what is nearer than this may be decided b
 
 @dataclass(frozen=True)
 class Winner:
-    """Who wins at what, and by which number, in a sentence."""
+    """The winner in one respect, and its number, in a sentence."""
 
     title: str
     method: str
@@ -25,7 +25,7 @@ class Winner:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one case: a headline, and the winners; none where nothing could be measured."""
+    """The answer for one case: a headline and the winners; no winners if nothing could be measured."""
 
     headline: str
     winners: tuple[Winner, ...]
@@ -34,8 +34,8 @@ class Answer:
 def answer(comparison: Comparison, number: int = -1) -> Answer:
     """The answer for one case, by default the largest.
 
-    Operators are judged at equal sharpness, where differences are those of the operator and not of its
-    temperature. Random ones are left out: their quality is that of a sample.
+    Operators are judged at equal sharpness, so that differences come from the operator and not from its
+    temperature. Random operators are left out: their quality is that of one sample.
     """
     cell, softmax = comparison.cells[number], comparison.softmax[number]
     records = [record for record in comparison.records if _judged(record, cell)]

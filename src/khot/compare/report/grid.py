@@ -1,4 +1,4 @@
-"""A table before it is typeset, its Markdown, and how numbers read in it."""
+"""A table before it is typeset, its Markdown form, and the format of numbers in it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ __all__ = ["Grid", "bytes_text", "markdown", "ratio_text", "seconds_text"]
 
 @dataclass(frozen=True)
 class Grid:
-    """A caption, a header, rows, what a reader must know of them, and where they come from.
+    """A caption, a header, rows, notes, and the origin of the numbers.
 
-    The first `text_columns` hold words and are set left, the others hold numbers and are set right.
+    The first `text_columns` columns hold text and are left-aligned; the others hold numbers and are
+    right-aligned.
     """
 
     caption: str
@@ -31,20 +32,20 @@ def markdown(grid: Grid) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Three figures; a large ratio as a whole number."""
+    """A ratio with three significant digits; a large one as an integer."""
     decimals = 2 if ratio < 9.995 else 1 if ratio < 99.95 else 0
     return f"{ratio:.{decimals}f}"
 
 
 def seconds_text(seconds: float) -> str:
-    """Three figures with the unit that fits."""
+    """A time with three significant digits, in a suitable unit."""
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
 def bytes_text(count: int) -> str:
-    """Three figures with the unit that fits."""
+    """A size with three significant digits, in a suitable unit."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count * 1024 >= 999.5 * scale:  # what would round to 1000 of the next smaller unit
             return f"{count / scale:.3g} {unit}"

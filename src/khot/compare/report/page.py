@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, with a plot and what it shows for every measure."""
+"""The report: one self-contained HTML file, with a plot and an explanation for every measure."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _SECTIONS = {
 
 
 def check_plotly() -> None:
-    """Raise `ModuleNotFoundError` with the way to install it unless plotly is there."""
+    """Raise `ModuleNotFoundError`, with how to install plotly, if it is missing."""
     try:
         importlib.import_module("plotly")
     except ModuleNotFoundError as error:
@@ -80,7 +80,7 @@ def check_plotly() -> None:
 
 
 def page(comparison: Comparison) -> str:
-    """The report as HTML; plotly.js is inside."""
+    """The report as HTML, with plotly.js inside."""
     check_plotly()
     offline: Any = importlib.import_module("plotly.offline")
     options = comparison.options

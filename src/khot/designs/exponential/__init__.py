@@ -1,1 +1,1 @@
-"""The exponential family of k-hot vectors, and designs made of it."""
+"""The exponential family of k-hot vectors, and designs built on it."""

@@ -2,9 +2,9 @@ r"""Conditional Poisson sampling as a function of its natural parameters θ.
 
     p(s) = exp(Σ_{i∈s} θᵢ − A),   A = log Σ_s exp Σ_{i∈s} θᵢ = log e_k(exp θ),   π = ∇A,   Cov = ∇²A.
 
-θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k), t = θ + c:
-then the sums are of order one whatever θ was. Units with |t| beyond `FAR` are certain or impossible to
-e⁻²⁰⁰, and are computed as if they were at ±FAR; ``log_prob`` still takes their own θ.
+θ and θ + c are the same design. The *tilt* is the c with Σσ(θᵢ + c) = k (that is sigmoid top-k). With
+t = θ + c the sums are of order one, whatever θ was. Units with |t| beyond `FAR` are certain or impossible up
+to e⁻²⁰⁰, and are computed as if they were at ±FAR; ``log_prob`` still uses their own θ.
 """
 
 # torch.func has no types.
@@ -53,7 +53,7 @@ _ROWS_AT_ONCE = 1 << 24  # entries of Hessians that are computed at a time
 
 
 class Tilt(NamedTuple):
-    """t = (θ − reference) + start, both (…, 1) in float64; in rows that are settled ±inf by y, (…, n)."""
+    """t = (θ − reference) + start, both (…, 1) in float64; in settled rows t is ±inf as y (…, n) says."""
 
     reference: Tensor
     start: Tensor
@@ -62,14 +62,14 @@ class Tilt(NamedTuple):
 
 
 def tilt(theta: Tensor, k: int) -> Tensor:
-    """t = θ + c in float64, ±inf where a unit is surely drawn or never, with the gradient of θ."""
+    """t = θ + c in float64, with the gradient of θ; ±inf where a unit is always or never drawn."""
     reference, start, settled, y = threshold(theta.detach(), k)
     t = (theta.double() - reference) + start
     return torch.where(settled, torch.where(y > 0.5, math.inf, -math.inf), t)
 
 
 def threshold(theta: Tensor, k: int) -> Tilt:
-    """Where the tilt of θ, which has no gradient here, is."""
+    """The tilt of θ, computed without a gradient."""
     fixed = theta
     # The precision of the scores will do: any c near the threshold is as good.
     y = sigmoid_topk(fixed, k)
@@ -89,15 +89,15 @@ def threshold(theta: Tensor, k: int) -> Tilt:
 
 
 def clamped(t: Tensor) -> Tensor:
-    """t within ±FAR, where what was beyond has no gradient."""
+    """t clamped to ±FAR; entries beyond have no gradient."""
     far = t.abs() > FAR
     return torch.where(far, FAR * t.detach().sign(), torch.where(far, 0.0, t))
 
 
 def log_weight(t: Tensor, x: Tensor) -> Tensor:
-    """Σt over the units of the booleans x, −inf if they are impossible; beside `log_partition` of clamped t.
+    """Σt over the units in the booleans x, −inf if impossible; to subtract `log_partition` of clamped t from.
 
-    What is beyond FAR is in every likely set: it costs a set to be without it.
+    Units beyond FAR are in every likely set; a set without one of them is penalised.
     """
     near, excess = t.clamp_max(FAR), (t - FAR).clamp_min(0)
     terms = torch.where(x, near, -excess)
@@ -112,7 +112,7 @@ def log_partition(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
     Args:
         t: float64 (…, n).
         k: the degree.
-        scan: whether to take the scan, if that has been found out already.
+        scan: whether to use the scan, if that is already known.
     """
     smaller, weights = _smaller(t, k)
     scan = takes_scan(t, k) if scan is None else scan
@@ -127,7 +127,7 @@ def _smaller(t: Tensor, k: int) -> tuple[int, Tensor]:
 
 
 def takes_scan(t: Tensor, k: int) -> bool:
-    """Whether the polynomials of t are computed by the scan; where values cannot be seen, they are not."""
+    """Whether the polynomials of t are computed by the scan; never if values cannot be read."""
     smaller, weights = _smaller(t, k)
     return _fits_scan(weights, smaller, _POWERS)
 
@@ -137,7 +137,7 @@ def _fits_scan(t: Tensor, k: int, powers: int) -> bool:
 
 
 def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
-    """π = ∇A at clamped t, differentiable again; arguments as `log_partition`."""
+    """π = ∇A at clamped t, differentiable again; the arguments are those of `log_partition`."""
     if k in (0, t.shape[-1]):
         return float(k > 0) + 0 * t  # a constant, but with the graph of t
     if has_kernel(t, k):
@@ -147,7 +147,7 @@ def inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
 
 
 def has_kernel(t: Tensor, k: int) -> bool:
-    """Whether the compiled tables serve: up to so many units of a row, 0 < k < n."""
+    """Whether the compiled tables can be used: rows up to a maximal length, 0 < k < n."""
     return 0 < k < t.shape[-1] and min(k, t.shape[-1] - k) <= SCAN and cpu.usable(t)
 
 
@@ -182,7 +182,7 @@ def _portable_inclusion(t: Tensor, k: int, scan: bool | None = None) -> Tensor:
 
 
 def within_unit(pi: Tensor) -> Tensor:
-    """Probabilities that rounding left a hair outside [0, 1], back inside, with the gradient they had."""
+    """Clamp probabilities that rounding left slightly outside [0, 1]; the gradient is unchanged."""
     return straight_through(pi, pi.clamp(0, 1))
 
 
@@ -210,7 +210,7 @@ def joint_from_mean(mean: Callable[[Tensor], Tensor], t: Tensor, k: int) -> Tens
 
 
 def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    """Increasing indices (*sample_shape, …, k) for t as `tilt` gives it."""
+    """Increasing indices (*sample_shape, …, k) for t from `tilt`."""
     n = t.shape[-1]
     shape = (*sample_shape, *t.shape[:-1])
     if 2 * k > n:

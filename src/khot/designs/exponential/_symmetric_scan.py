@@ -1,15 +1,15 @@
-r"""Elementary symmetric polynomials of prefixes, for small k: k cumulative sums, and no loop over n.
+r"""Elementary symmetric polynomials of prefixes, for small k: k cumulative sums without a loop over n.
 
 With :math:`e_j(w_1 … w_i)` in row i of table j,
 
 .. math:: e_j(w_1 … w_i) = \sum_{l \le i} w_l\, e_{j-1}(w_1 … w_{l-1}),
 
 so table j is one cumulative sum of the products of weights and table j − 1. The l-th term, divided by the
-sum, is the probability that l is the last of j units drawn from the first i: sampling is a search in each
+sum, is the probability that l is the last of j units drawn from the first i. So sampling is a search in each
 table.
 
-In linear space, for weights for which :math:`e_j \le (\sum w)^j / j!` stays in range; others take the
-product tree (`_symmetric_tree.py`).
+The tables are in linear space, so this works for weights for which :math:`e_j \le (\sum w)^j / j!` stays in
+range; other weights use the product tree (`_symmetric_tree.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SAFE = 600.0  # exp of it is well within the range of float64
 def fits(t: Tensor, k: int, powers: int = 1) -> bool:
     """Whether the tables of exp(t), to that power, stay in range.
 
-    Derivatives of higher order divide by powers of the polynomial. Where values must not be looked at, the
-    answer is no.
+    Derivatives of higher order divide by powers of the polynomial. If values must not be read, the answer is
+    no.
     """
     if not is_plain(t):
         return t.numel() == 0
@@ -39,7 +39,7 @@ def fits(t: Tensor, k: int, powers: int = 1) -> bool:
 
 
 def fit(w: Tensor, k: int, powers: int = 1) -> bool:
-    """The same of the weights."""
+    """Like `fits`, given the weights w = exp(t)."""
     largest = float(w.sum(-1).max())
     return largest > 0 and k * math.log(largest) - math.lgamma(k + 1) < _SAFE / powers
 

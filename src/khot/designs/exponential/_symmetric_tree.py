@@ -1,8 +1,8 @@
-r"""Elementary symmetric polynomials for large k: a product tree of polynomials cut at degree k.
+r"""Elementary symmetric polynomials for large k: a product tree of polynomials truncated at degree k.
 
-Leaves are (1 − p, p) with p = σ(t): each node holds the distribution of how many of its units are drawn by
+Leaves are (1 − p, p) with p = σ(t). Each node holds the distribution of how many of its units are drawn by
 independent gates, so the root's coefficient k is about 1/√(2πΣp(1 − p)) and nothing underflows. Sampling goes
-down: a node's quota q is split with probability ∝ L[j] R[q − j]. Cost: O(n log² k) in log n steps.
+down the tree: a node's quota q is split with probability ∝ L[j] R[q − j]. Cost: O(n log² k) in log n steps.
 """
 
 # torch.fft has no types.

@@ -1,10 +1,10 @@
-r"""Conditional Poisson sampling, each set weighted by a sum over its units: Sampford's and Pareto's form.
+r"""Conditional Poisson sampling with each set weighted by a sum over its units: Sampford and Pareto sampling.
 
     p(s) = exp(Σ_{i∈s} tᵢ) Σ_{i∈s} aᵢ / exp B(t),   B(t) = log e_k(exp t) + log⟨a, m(t)⟩,
 
 with m the inclusion probabilities of conditional Poisson sampling at t. For fixed a this is an exponential
-family in t, so its mean is ∇B and its covariance ∇²B: without a division by a difference of weights, which
-is 0 on ties.
+family in t, so its mean is ∇B and its covariance ∇²B. Unlike the textbook formula, this never divides by a
+difference of weights, which is 0 for ties.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-r"""The natural parameters of conditional Poisson sampling from wanted inclusion probabilities.
+r"""The natural parameters of conditional Poisson sampling that give the wanted inclusion probabilities.
 
-The fixed point of θ ← θ + logit π − logit π(θ), started at θ = logit π − π/max(V, 1), V = Σπ(1 − π), and
-accelerated by Anderson's method over the last five steps; if that does not converge, by halving each step.
-The compiled kernel takes the plain steps, and what does not converge by them comes here.
-Units that are all but settled have no digits in π(θ) to take a logarithm of, but a closed form: with A_k =
+They are the fixed point of θ ← θ + logit π − logit π(θ), started at θ = logit π − π/max(V, 1), V = Σπ(1 − π),
+and accelerated by Anderson's method over the last five steps; if that does not converge, each step is halved.
+The compiled kernel takes plain steps; rows that do not converge by them come here. For units that are almost
+certain or almost impossible, π(θ) has too few digits for a logarithm, and a closed form is used: with A_k =
 log e_k(exp θ), logit π(θ) → θ + A_{k−1} − A_k as π → 0, and θ + A_k − A_{k+1} as π → 1.
 
-The gradient is implicit: dπ = Cov dθ on vectors with sum 0, so that of a loss is Cov⁺ times its gradient in
-θ. References: Chen, Dempster & Liu (1994) for the iteration; Anderson (1965).
+The gradient is implicit: dπ = Cov dθ on vectors with sum 0, so the gradient of a loss in π is Cov⁺ times its
+gradient in θ. References: Chen, Dempster & Liu (1994) for the iteration; Anderson (1965).
 """
 
 # torch.linalg has no types.

@@ -1,8 +1,7 @@
-"""Conditional Poisson sampling: independent draws, given that there are k of them.
+"""Conditional Poisson sampling: independent draws, given that exactly k units are drawn.
 
 Among all designs with the same inclusion probabilities it has the largest entropy. It is the exponential
-family of k-hot vectors, with softmax as its case k = 1. References: Hájek (1964); Chen, Dempster & Liu
-(1994).
+family of k-hot vectors; k = 1 is the softmax. References: Hájek (1964); Chen, Dempster & Liu (1994).
 """
 
 from __future__ import annotations
@@ -40,24 +39,26 @@ _AT_ONCE = 1 << 17  # entries in float64 at a time: they stay in the cache
 
 @register
 class ConditionalPoisson(KHotDistribution):
-    r"""The k-hot distribution of maximum entropy; also under the name ``KHotCategorical``.
+    r"""The k-hot distribution of maximum entropy; also called ``KHotCategorical``.
 
     .. math:: p(x) = \frac{\exp\langle\theta, x\rangle}{e_k(\exp\theta)}, \qquad
         \pi = \nabla_\theta A, \qquad \operatorname{Cov} = \nabla^2_\theta A, \qquad
         A = \log e_k(\exp\theta)
 
     with the elementary symmetric polynomial e_k. ``logits`` are the natural parameters θ, so for k = 1 this
-    is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (it is close for large k). With
-    ``scores`` it is, as in every design. From ``probs`` and ``scores`` the θ that has those inclusion
-    probabilities is solved for, with an implicit gradient, which takes a matrix of n × n; gradients in
-    ``probs`` are defined up to a constant, since their sum is fixed.
+    is ``OneHotCategorical``, and π is *not* ``sigmoid_topk(logits, k)`` (though close for large k). With
+    ``scores``, π is ``sigmoid_topk(scores, k)``, as in every design. For ``probs`` and ``scores`` the
+    matching θ is solved for, with an implicit gradient that needs an n × n matrix. Gradients in ``probs`` are
+    defined up to a constant, since their sum is fixed.
+
+    Cost: O(nk) for small k, O(n log² k) otherwise.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        logits: instead of both, natural parameters; −inf is never drawn, +inf always.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        logits: instead of ``probs`` and ``scores``: natural parameters; −inf is never drawn, +inf always.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = ConditionalPoisson(2, logits=torch.tensor([1.0, 0.0, 0.0]).log1p())
@@ -172,7 +173,7 @@ class ConditionalPoisson(KHotDistribution):
 
     @property
     def natural_parameters(self) -> Tensor:
-        """θ; from ``probs`` up to a constant, so that σ(θ) sums to k."""
+        """θ; if computed from ``probs``, the constant is chosen so that σ(θ) sums to k."""
         return self.logits if self._given == "logits" else self._tilted.to(self._dtype)
 
     @property
@@ -193,15 +194,16 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
 
     .. math:: x + \pi - \mathrm{stop}(\pi)
 
-    The values are the k-hot samples; the gradient is that of the mean, a first-order approximation of the
-    true gradient of an expectation, exact for functions that are linear in x.
+    The values are the k-hot samples and the gradient is that of the mean. For an expectation E[f(x)] this is
+    a first-order approximation of the true gradient, exact if f is linear in x. Cost: that of
+    :class:`ConditionalPoisson`.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        logits: instead of both, natural parameters.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        logits: instead of ``probs`` and ``scores``: natural parameters.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> logits = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
@@ -220,8 +222,8 @@ class KHotCategoricalStraightThrough(ConditionalPoisson):
         """Samples with the gradient of ``mean``.
 
         Args:
-            sample_shape: how many, as a shape.
-            generator: where the randomness comes from; by default torch's own.
+            sample_shape: how many draws, as a shape: ``(100,)`` for 100.
+            generator: source of randomness; by default torch's global generator.
         """
         x = self.sample(sample_shape, generator)
         return straight_through(self.mean.expand(x.shape), x)

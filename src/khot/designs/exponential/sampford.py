@@ -1,8 +1,8 @@
-"""Sampford's design: exact inclusion probabilities and a closed log-probability, without a solve for weights.
+"""Sampford sampling: exact inclusion probabilities and a closed-form log-probability, with nothing to solve.
 
-The classical draw takes k units with replacement until all differ, which practically never happens for large
-k. Here a set is drawn from the last unit to the first by tables of sums over all sets, or, where these would
-overflow, one unit is drawn and then a conditional Poisson sample around it: neither has to start again.
+The classical algorithm draws k units with replacement until all differ, which practically never happens for
+large k. Here a set is drawn from the last unit to the first with tables of sums over all sets. If these would
+overflow, one unit is drawn first and then a conditional Poisson sample around it. Neither rejects draws.
 """
 
 # Tensor.split has no types.
@@ -42,20 +42,20 @@ _SETTLED = 1e-8  # 1 − π has no digits beyond 1e-16: relative to less than th
 
 @register
 class Sampford(KHotDistribution):
-    r"""Sampford sampling: near the maximum of entropy, exactly π, and no weights to solve for.
+    r"""Sampford sampling: exactly π, near maximum entropy, and no weights to solve for.
 
     .. math:: p(s) \propto \prod_{i \in s} w_i \sum_{i \in s} (1 - \pi_i), \qquad
         w_i = \frac{\pi_i}{1 - \pi_i}
 
     The normaliser is :math:`e_k(w) \sum_i (1 - \pi_i) m_i` with m the inclusion probabilities of conditional
-    Poisson sampling by w. The entropy has no closed form: take the mean of
-    ``-design.log_prob(design.sample((1000,)))``.
+    Poisson sampling with weights w. The entropy has no closed form: estimate it by the mean of
+    ``-design.log_prob(design.sample((1000,)))``. Cost: O(nk) for small k, O(n log² k) otherwise.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Sampford(2, probs=torch.tensor([0.9, 0.5, 0.6]))
@@ -145,7 +145,7 @@ class Sampford(KHotDistribution):
 
 
 def log_odds(inclusion: Tensor) -> Tensor:
-    """log π/(1 − π), ±inf at 1 and 0, with no gradient there."""
+    """log π/(1 − π); ±inf at 1 and 0, without a gradient there."""
     inside = (inclusion > 0) & (inclusion < 1)
     safe = torch.where(inside, inclusion, 0.5)
     settled = torch.where(inclusion > 0.5, math.inf, -math.inf)

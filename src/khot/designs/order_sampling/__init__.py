@@ -1,1 +1,1 @@
-"""Order sampling: the k units that come first in a random order."""
+"""Order sampling: draw the k units that come first in a random order."""

@@ -1,9 +1,9 @@
-r"""Order sampling: each unit has a random key, and the k largest keys win.
+r"""Order sampling: each unit gets a random key, and the k largest keys win.
 
-The key is a score plus noise. To draw takes one top-k, whatever n. But the inclusion probabilities are not
-what the scores were made from, only near it. The probability of a set is an integral over the place z of the
-threshold: all keys of the set above z, and the largest of the others at z. Its integrand is smooth and falls
-off exponentially on both sides, where the trapezoidal rule converges geometrically.
+The key is a score plus noise, so a draw is one top-k, for any n. But the inclusion probabilities are only
+near the target π. The probability of a set is an integral over the threshold z: all keys of the set lie above
+z, and the largest of the others is at z. The integrand is smooth and falls off exponentially on both sides,
+so the trapezoidal rule converges geometrically.
 """
 
 # Tensor.split has no types.
@@ -37,7 +37,7 @@ class OrderSampling(KHotDistribution):
 
     @property
     def true_inclusion(self) -> Tensor:
-        """P(xᵢ = 1) as it is, by quadrature, and the ``mean``; ``probs`` is what was asked for."""
+        """The true P(xᵢ = 1), by quadrature; it is also the ``mean``. ``probs`` is the target."""
         return self.mean
 
     def _parameters_of_keys(self) -> Tensor:
@@ -71,13 +71,13 @@ class OrderSampling(KHotDistribution):
 def nodes_around(
     log_density: Callable[[Tensor], Tensor], peak: Tensor, reach: float, finest: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Nodes (…, N) of the trapezoidal rule and their distance (…, 1), as far as a density matters.
+    """Nodes (…, N) of the trapezoidal rule and their distance (…, 1), over the range where a density matters.
 
     Args:
         log_density: from (…, 1) to (…, 1), rising before the peak and falling after it.
-        peak: about where it is largest, (…, 1).
-        reach: how far from the peak it surely is e⁻⁴⁰ of its largest value.
-        finest: the largest distance of nodes that will do, (…, 1).
+        peak: approximately where it is largest, (…, 1).
+        reach: a distance from the peak at which it is below e⁻⁴⁰ of its largest value.
+        finest: the largest distance between nodes that is accurate enough, (…, 1).
     """
     with torch.no_grad():
         lowest = log_density(peak) - _DEPTH
@@ -99,14 +99,14 @@ def nodes_around(
 def integral(
     function: Callable[[Tensor], Tensor], nodes: Tensor, entries: int, *, transforms: bool = False
 ) -> Tensor:
-    """The sum of ``function`` over parts of the nodes, so that memory is bounded.
+    """The sum of ``function`` over chunks of the nodes, so that memory stays bounded.
 
     Args:
         function: from nodes (…, M) to the sum of the integrand over them, any shape.
         nodes: (…, N).
         entries: how many entries ``function`` keeps for each node.
-        transforms: whether ``function`` takes derivatives by torch.func itself; then what it keeps for the
-            backward pass cannot be computed again.
+        transforms: whether ``function`` takes derivatives with torch.func itself; then it cannot be
+            recomputed in the backward pass.
     """
     parts = nodes.split(at_once(entries), dim=-1)
     if len(parts) == 1:

@@ -1,12 +1,13 @@
-r"""Pareto order sampling: one key for each unit, the k smallest are drawn; π is met approximately.
+r"""Pareto order sampling: one key for each unit, and the k smallest are drawn; π is met approximately.
 
-With t = log π/(1 − π) and keys t + logistic noise, F_i(z) = σ(z − t_i) is how likely a key is below z, and
+With t = log π/(1 − π) and keys t + logistic noise, F_i(z) = σ(z − t_i) is the probability that a key is below
+z, and
 
 .. math:: p(s) = \prod_{i \in s} w_i \sum_{i \in s} c_i, \qquad
     c_i = \int e^{-kz} \prod_l F_l(z)\, F_i(z)\, dz,
 
-Sampford's form with other summands: the c are the only integrals, whatever the set. Bondesson, Traat &
-Lundqvist (2006).
+which has Sampford's form with other summands: only the c are integrals, the same for all sets. Reference:
+Bondesson, Traat & Lundqvist (2006).
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ __all__ = ["AdjustedPareto", "Pareto"]
 
 @register
 class Pareto(OrderSampling):
-    r"""Approximate: inclusion probabilities near ``probs``, by one top-k at any n.
+    r"""Pareto sampling: inclusion probabilities approximately ``probs``, by one top-k for any n.
 
     .. math:: Q_i = \frac{U_i}{1 - U_i} \Big/ \frac{\pi_i}{1 - \pi_i}, \qquad
         s = \text{the } k \text{ smallest } Q_i
 
-    with independent uniform U. ``exact_inclusion`` is False; ``probs`` is the target π, and ``mean``, which
-    is ``true_inclusion``, what is really drawn. The error falls with d = Σπ(1 − π). Log-probability and true
-    inclusion are by quadrature, exact to rounding, and differentiable.
+    with independent uniform U. ``exact_inclusion`` is False: ``probs`` is the target π, and ``mean`` (the
+    same as ``true_inclusion``) is the true one. The error falls as d = Σπ(1 − π) grows. Log-probability and
+    true inclusion are computed by quadrature, exact to rounding, and differentiable. Cost of a draw: O(n) and
+    a top-k.
 
     Args:
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Pareto(2, probs=torch.tensor([0.9, 0.5, 0.4, 0.2]))
@@ -128,19 +130,19 @@ class Pareto(OrderSampling):
 
 @register
 class AdjustedPareto(Pareto):
-    r"""Approximate: Pareto sampling with keys corrected so that the inclusion probabilities are nearer to π.
+    r"""Pareto sampling with corrected keys: inclusion probabilities closer to ``probs``, still approximate.
 
     .. math:: Q_i \exp\Big(\frac{\pi_i(1 - \pi_i)(\pi_i - \frac12)}{d^2}\Big), \qquad
         d = \sum_i \pi_i(1 - \pi_i)
 
-    The correction is that of a large d: it helps from d about 1 on, and for a smaller d it goes too far.
-    Everything else is as in :class:`Pareto`.
+    The correction is derived for large d: it helps for d above about 1 and overcorrects for smaller d.
+    Everything else, including the cost, is as in :class:`Pareto`.
 
     Args:
         k: how many units are drawn.
         probs: wanted inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> pi = torch.tensor([0.9, 0.8, 0.7, 0.5, 0.5, 0.3, 0.2, 0.1])

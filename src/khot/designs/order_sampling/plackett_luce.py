@@ -1,11 +1,11 @@
-r"""Gumbel top-k: the k largest of scores plus Gumbel noise. Successive sampling, not a design for given π.
+r"""Gumbel top-k: the k largest of scores plus Gumbel noise. This is successive sampling; π cannot be given.
 
 With :math:`w = e^\theta`, the set s is drawn with probability
 
 .. math:: p(s) = \int_0^1 \prod_{i \in s} \big(1 - u^{w_i/W}\big)\, du, \qquad W = \sum_{j \notin s} w_j,
 
-here with :math:`u = \exp(-e^y)`, after which the trapezoidal rule converges geometrically. Plackett (1975);
-Luce (1959); Gumbel keys: Yellott (1977).
+computed after the substitution :math:`u = \exp(-e^y)`, with which the trapezoidal rule converges
+geometrically. References: Plackett (1975); Luce (1959); Yellott (1977) for the Gumbel keys.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ __all__ = ["PlackettLuce"]
 
 @register
 class PlackettLuce(OrderSampling):
-    r"""Approximate where π is asked for: k draws without replacement, each ∝ :math:`e^\theta`.
+    r"""Plackett–Luce: k successive draws without replacement, each with probabilities ∝ :math:`e^\theta`.
 
     .. math:: p(i_1, …, i_k) =
         \prod_{r=1}^k \frac{e^{\theta_{i_r}}}{\sum_{j \notin \{i_1 … i_{r-1}\}} e^{\theta_j}}
 
-    The law of the k largest of θ + Gumbel noise, and of ``torch.multinomial`` without replacement. It is made
-    from θ alone: to draw with probabilities ∝ π, θ = log π, does *not* include unit i with probability πᵢ.
-    For k > 1 large π come out too small, and small ones too large. ``exact_inclusion`` is False, and ``mean``
-    is ``true_inclusion``, which is by quadrature as is ``log_prob``; both are differentiable.
+    This is the distribution of the k largest of θ + Gumbel noise, and of ``torch.multinomial`` without
+    replacement. It takes only θ: θ = log π does *not* include unit i with probability πᵢ. For k > 1 large π
+    come out too small and small ones too large. ``exact_inclusion`` is False. ``mean`` (the same as
+    ``true_inclusion``) and ``log_prob`` are computed by quadrature, and are differentiable. Cost of a draw:
+    O(n) and a top-k.
 
     Args:
         k: how many units are drawn.
         logits: θ, shape (…, n); −inf is never drawn, +inf always.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = PlackettLuce(2, logits=torch.tensor([0.9, 0.6, 0.4, 0.1]).log())
@@ -104,7 +105,7 @@ class PlackettLuce(OrderSampling):
         return torch.where(possible, total, -math.inf)
 
     def log_prob_ordered(self, indices: Tensor) -> Tensor:
-        """The logarithm of the probability of k units in this order, in closed form.
+        """The logarithm of the probability of drawing k units in this order, in closed form.
 
         Units at +inf come before all others, in any order among themselves.
 

@@ -1,1 +1,1 @@
-"""Pivotal designs: units meet in duels that leave one of the two decided."""
+"""Pivotal designs: pairs of units duel, and each duel decides one of the two."""

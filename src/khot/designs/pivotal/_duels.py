@@ -1,16 +1,17 @@
 r"""The tree of pairwise duels behind tree pivotal sampling, in closed form.
 
-Over each node T of a balanced binary tree the expected count is :math:`\mu_T = f_T + \rho_T`, floor and
+Below each node T of a balanced binary tree the expected count is :math:`\mu_T = f_T + \rho_T`, floor and
 fraction, and the drawn count is always :math:`f_T + z_T` with :math:`z_T \in \{0, 1\}`, :math:`P(z_T = 1) =
-\rho_T`. Below T, with a and b the fractions of its children and s = a + b:
+\rho_T`. Let a and b be the fractions of the children of T, and s = a + b. Then z of the children follows from
+z of T:
 
     s < 1:  z = 0 → (0, 0);   z = 1 → one of the two children, the left with probability a/s
     s ≥ 1:  z = 1 → (1, 1);   z = 0 → one of the two children, the left with probability (1 − b)/(2 − s)
 
-so z is a Markov chain down the tree and everything about it is a sum over nodes.
+so z is a Markov chain down the tree, and all its properties are sums over nodes.
 
-Rounding: fractions go up by ρ = s − [s ≥ 1] and floors are counted, never taken of a sum; the root starts
-with z = k − f, because ρ at the root is 0 or almost 1 as rounding has it.
+Rounding: fractions go up the tree by ρ = s − [s ≥ 1], and floors are counted, never taken of a sum. The root
+starts with z = k − f, because rounding makes ρ at the root either 0 or almost 1.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ __all__ = [
 class Level(NamedTuple):
     """The inner nodes of one level, shape (…, nodes).
 
-    ``left`` is the probability that the left child takes the one that only one can have, ``over`` whether s
-    ≥ 1.
+    ``left`` is the probability that the left child gets the unit that only one of the two can have, ``over``
+    whether s ≥ 1.
     """
 
     over: Tensor
@@ -70,7 +71,7 @@ def pivotal_tree(inclusion: Tensor) -> PivotalTree:
 
 
 def raised(rho: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Level]:
-    """Fractions and floors of the parents of nodes (…, 2m), and what is decided there."""
+    """Fractions and floors of the parents of nodes (…, 2m), and the decisions at these parents."""
     a, b = rho[..., 0::2], rho[..., 1::2]
     s = a + b
     over = s >= 1
@@ -80,19 +81,19 @@ def raised(rho: Tensor, floor: Tensor) -> tuple[Tensor, Tensor, Level]:
 
 
 def lowered(z: Tensor, level: Level, left: Tensor) -> Tensor:
-    """z of the children (…, 2m) from that of the nodes, given which of the left children win."""
+    """z of the children (…, 2m) from z of the nodes, given which of the left children win."""
     one, both = z ^ level.over, z & level.over
     return torch.stack([both | (one & left), both | (one & ~left)], -1).flatten(-2)
 
 
 def draw_all(tree: PivotalTree, k: int, shape: torch.Size, decide: Callable[[Level], Tensor]) -> Tensor:
-    """Booleans (*shape, leaves): all nodes of a level at a time, work O(n) a draw.
+    """Booleans (*shape, leaves), all nodes of a level at a time: O(n) work per draw.
 
     Args:
-        tree: over the units.
+        tree: the tree over the units.
         k: how many are drawn.
-        shape: of the draws; it ends with the batch of the tree.
-        decide: whether the left child wins, at each node of a level.
+        shape: the shape of the draws; it ends with the batch shape of the tree.
+        decide: returns, for each node of a level, whether the left child wins.
     """
     z = (k - tree.floor[-1] > 0).expand(*shape, 1)
     for level in reversed(tree.levels):
@@ -107,7 +108,7 @@ def uniforms(shape: torch.Size, n: int, device: torch.device, generator: torch.G
 
 
 def duels(u: Tensor) -> Callable[[Level], Tensor]:
-    """The outcomes that uniform variables give, for `draw_all`."""
+    """The decisions, for `draw_all`, that given uniform variables lead to."""
 
     def decide(level: Level) -> Tensor:
         nodes = level.over.shape[-1]
@@ -117,10 +118,10 @@ def duels(u: Tensor) -> Callable[[Level], Tensor]:
 
 
 def draw_paths(tree: PivotalTree, k: int, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
-    """Increasing indices (*shape, k): k paths down the tree, work O(k log n) a draw.
+    """Increasing indices (*shape, k) by k paths down the tree: O(k log n) work per draw.
 
-    The paths through a node are neighbours, and know their rank among them; the decision of the node is that
-    of the first, so all of them follow it.
+    The paths through a node are neighbours, and each knows its rank among them. The first path makes the
+    node's decision, and the others follow it.
     """
     batch = tree.rho[0].shape[:-1]
     device = tree.rho[0].device

@@ -1,4 +1,4 @@
-"""Sequential pivotal sampling in random order: the same inclusion probabilities, less trace of the order."""
+"""Sequential pivotal sampling in random order: the same inclusion probabilities, less effect of the order."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class RandomPivotal(RandomOrder):
 
     .. math:: P(x_i = 1) = \pi_i \text{ exactly}
 
-    Close to the maximum of entropy. Log-probability, entropy and joint inclusion are sums over n! orders and
-    are not given; given an order, they are those of ``SequentialPivotal(k, probs[..., order])``. R:
-    ``UPrandompivotal``.
+    The entropy is close to the maximum. Log-probability, entropy and joint inclusion are sums over n! orders
+    and are not available; for a given order they are those of ``SequentialPivotal(k, probs[..., order])``. R:
+    ``UPrandompivotal``. Cost of a draw: O(n) and a shuffle.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = RandomPivotal(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

@@ -1,20 +1,20 @@
-r"""Sequential pivotal sampling: one unit is carried along the list and duels with the next, each in turn.
+r"""Sequential pivotal sampling: a unit is carried along the list and duels with each next unit in turn.
 
-This is the pivotal tree that leans to one side, so the closed forms of `_duels.py` hold along a chain.
-With the cumulative sum :math:`C_i = f_i + \rho_i`, floor and fraction, the first i units hold :math:`f_i +
-z_i` drawn ones, :math:`z_i \in \{0, 1\}`, and from i down to i − 1, with :math:`a = \rho_{i-1}`, :math:`b =
+This is a pivotal tree that leans completely to one side, so the closed forms of `_duels.py` hold along a
+chain. With the cumulative sum :math:`C_i = f_i + \rho_i`, floor and fraction, :math:`f_i + z_i` of the first
+i units are drawn, :math:`z_i \in \{0, 1\}`. From i down to i − 1, with :math:`a = \rho_{i-1}` and :math:`b =
 \pi_i`:
 
     a + b < 1:  z = 0 → 0;   z = 1 → 1 with probability a/(a + b), else 0 and unit i is drawn
     a + b ≥ 1:  z = 1 → 1;   z = 0 → 1 with probability (1 − b)/(2 − a − b), else 0 and unit i is drawn
 
-Each step keeps z or sets it to a constant, so a whole chain is one running maximum: the place of the last
+Each step keeps z or sets it to a constant, so a whole chain is one running maximum: the index of the last
 step that set it. With t the probability that z is kept,
 
 .. math:: \operatorname{Cov}(x_i, x_j) = -(1 - t_i) \prod_{i < l < j} t_l \cdot
     \begin{cases} ab & a + b < 1 \\ (1 - a)(1 - b) & a + b \ge 1 \end{cases}
 
-for i < j, with a and b those of j. Reference: Deville & Tillé (1998); Chauvet (2012) on its moments.
+for i < j, with a and b of unit j. References: Deville & Tillé (1998); Chauvet (2012) for the moments.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ __all__ = ["PivotalChain", "SequentialPivotal", "draw_chain", "pivotal_chain"]
 class PivotalChain(NamedTuple):
     """The steps of a chain over units, all of shape (…, n).
 
-    ``floor`` and ``rho`` are of the sum up to the unit, ``before`` is ρ of the sum before it, ``each`` its
-    own probability (0 if it is ``certain``, which takes no part in the sums), ``over`` whether the floor
-    rises at it, and ``left`` the probability that the carried unit takes what only one can have.
+    ``floor`` and ``rho`` belong to the sum up to the unit, ``before`` is ρ of the sum before it, ``each`` its
+    own probability (0 if it is ``certain``: certain units take no part in the sums), ``over`` whether the
+    floor rises at it, and ``left`` the probability that the carried unit wins.
     """
 
     floor: Tensor
@@ -56,14 +56,14 @@ class SequentialPivotal(KHotDistribution):
 
     .. math:: \Big| \sum_{j \le i} x_j - \sum_{j \le i} \pi_j \Big| < 1 \quad \text{for every } i
 
-    so the draw is spread evenly along the list, as that of systematic sampling, but with more possible sets
-    and covariances that are never positive. R: ``UPpivotal``.
+    so the draw is spread evenly along the list, as in systematic sampling, but with more possible sets and
+    covariances that are never positive. R: ``UPpivotal``. Cost of a draw: O(n), one scan.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = SequentialPivotal(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))

@@ -1,4 +1,4 @@
-"""Tree pivotal sampling: units fight in pairs up a balanced tree, each duel settling one of the two.
+"""Tree pivotal sampling: units duel in pairs up a balanced tree, and each duel decides one of the two.
 
 Cost: O(n) work in log n steps, or k paths of log n steps. References: Deville & Tillé (1998), the pivotal
 method; the closed forms follow from the tree being a Markov chain (`_duels.py`).
@@ -31,13 +31,13 @@ class TreePivotal(KHotDistribution):
     .. math:: \Big| \sum_{i \in T} x_i - \sum_{i \in T} \pi_i \Big| < 1 \quad \text{for every node } T
 
     so the draw is spread evenly over the order of the units. Inclusion probabilities are exact, covariances
-    are never positive, and a draw takes O(n) work in log n steps.
+    are never positive. Cost of a draw: O(n) work in log n steps, or O(k log n) if k is small.
 
     Args:
-        k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
+        k: Σπ; if it is not an integer, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = TreePivotal(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))
@@ -158,15 +158,15 @@ class RandomTreePivotal(RandomOrder):
 
     .. math:: P(x_i = 1) = \pi_i \text{ exactly}
 
-    Close to the maximum of entropy, at any n and k, without a weight to solve for. Log-probability, entropy
-    and joint inclusion are sums over n! orders and are not given; given an order, they are those of
-    ``TreePivotal(k, probs[..., order])``.
+    The entropy is close to the maximum for any n and k, and no weights have to be solved for.
+    Log-probability, entropy and joint inclusion are sums over n! orders and are not available; for a given
+    order they are those of ``TreePivotal(k, probs[..., order])``. Cost of a draw: O(n) and a shuffle.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = RandomTreePivotal(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

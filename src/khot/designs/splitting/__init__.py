@@ -1,1 +1,1 @@
-"""Splitting designs: units are drawn or struck off one after the other."""
+"""Splitting designs: units are drawn or eliminated one after the other."""

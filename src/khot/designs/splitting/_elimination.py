@@ -1,16 +1,17 @@
-r"""Tillé's elimination: from all n units one is struck off at a time, until k are left.
+r"""Tillé's elimination: start with all n units and eliminate one at a time until k are left.
 
-When m + 1 units are left and one more goes, unit i goes with probability :math:`v_m(i) = 1 - a_m(i) /
-a_{m+1}(i)`, where :math:`a_m = \min(1, c_m \pi)` are inclusion probabilities for m units. With units in
-increasing order of π, at step t = n − 1 − m
+When one of m + 1 units is eliminated, it is unit i with probability :math:`v_m(i) = 1 - a_m(i) / a_{m+1}(i)`,
+where :math:`a_m = \min(1, c_m \pi)` are inclusion probabilities for m units. With units in increasing order
+of π, at step t = n − 1 − m
 
 - a unit is safe while :math:`a_m = 1`,
-- at the step τ at which it is *released* it goes with probability :math:`q = 1 - c_\tau \pi`,
-- from then on it is in the pool, all of which go with one probability :math:`w_t = 1 - c_t / c_{t-1}`.
+- at the step τ at which it is *released* it is eliminated with probability :math:`q = 1 - c_\tau \pi`,
+- from then on it is in the pool, whose units all have the same probability :math:`w_t = 1 - c_t / c_{t-1}`.
 
-Which of the pool went before does not matter, only how many did, and that is t minus the number that is known
-to have been released. So the probability of a set is a product over steps, pairs are products that telescope,
-and a draw is a shuffle in place (Fisher & Yates) whose places are all known in advance.
+It does not matter which units have left the pool, only how many are in it: the number released so far, which
+is known in advance, minus the t units that have been eliminated. So the probability of a set is a product
+over steps, joint probabilities are products that telescope, and a draw is a shuffle in place (Fisher &
+Yates) whose positions are all known in advance.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ __all__ = ["Elimination", "elimination", "joint_of_kept", "log_prob_of_kept", "s
 class Elimination(NamedTuple):
     """Units in increasing order of π, shape (…, n), and the T = n − k steps, shape (…, T).
 
-    ``order`` sorts the units, ``pi``, ``release`` (T if never) and ``q`` are theirs in that order; ``c`` and
-    ``w`` belong to steps, and ``released`` counts the units released up to and with a step.
+    ``order`` sorts the units; ``pi``, ``release`` (T if never) and ``q`` belong to the units in that order.
+    ``c`` and ``w`` belong to steps, and ``released`` counts the units released up to and including a step.
     """
 
     order: Tensor

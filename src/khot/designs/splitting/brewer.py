@@ -1,4 +1,4 @@
-"""Brewer's method: one unit after the other, each step with probabilities that keep π exact."""
+"""Brewer's method: units are drawn one after the other, with probabilities that keep π exact."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Brewer(KHotDistribution):
     .. math:: P(\text{next is } i \mid S) \propto \pi_i\,
         \frac{D + m - \pi_i}{D + m(1 - \pi_i)}, \qquad D = \sum_{j \in S}(1 - \pi_j), \quad i \notin S
 
-    with S the units drawn so far and m the number still to come. The probability of a set is a sum over the
-    k! orders in which it can be drawn, so ``log_prob``, ``entropy``, ``joint_inclusion`` and ``mode`` are not
-    given: :class:`Sampford` and :class:`ConditionalPoisson` have the same π and closed forms, and their joint
-    inclusion probabilities are close to those of this design.
+    with S the units drawn so far and m the number still to be drawn. The probability of a set is a sum over
+    the k! orders in which it can be drawn, so ``log_prob``, ``entropy``, ``joint_inclusion`` and ``mode`` are
+    not available. :class:`Sampford` and :class:`ConditionalPoisson` have the same π and closed forms, and
+    their joint inclusion probabilities are close to those of this design. Cost of a draw: O(nk).
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Brewer(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

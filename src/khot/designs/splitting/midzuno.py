@@ -1,4 +1,4 @@
-"""Midzuno's method, in the form that has any inclusion probabilities: what Tillé's elimination strikes off.
+"""Midzuno's method, generalised to any inclusion probabilities: the units that Tillé's method eliminates.
 
 Cost of a draw: a sort and k steps of O(1).
 """
@@ -17,20 +17,21 @@ __all__ = ["Midzuno"]
 
 @register
 class Midzuno(KHotDistribution):
-    r"""The k units that elimination with probabilities 1 − π would leave out.
+    r"""Midzuno sampling: the k units that :class:`Tille` with probabilities 1 − π would eliminate.
 
     .. math:: x = 1 - \text{Tillé}(n - k,\ 1 - \pi), \qquad
         \pi_{ij} = \pi_i + \pi_j - 1 + \pi_{ij}^{\text{Tillé}}(1 - \pi)
 
-    Midzuno's own method takes one unit with unequal probabilities and the rest by simple random sampling,
-    which only has inclusion probabilities of at least (k − 1)/(n − 1); this is the same law where all are,
-    and has exactly π where they are not. A draw takes k steps. R: ``UPmidzuno``, ``UPmidzunopi2``.
+    Midzuno's original method draws one unit with unequal probabilities and the rest by simple random
+    sampling, so all its inclusion probabilities are at least (k − 1)/(n − 1). For such π this design is the
+    same distribution; for other π it still has exactly π. R: ``UPmidzuno``, ``UPmidzunopi2``. Cost of a draw:
+    a sort and k steps.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Midzuno(2, probs=torch.tensor([0.7, 0.5, 0.4, 0.4]))

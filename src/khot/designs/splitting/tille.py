@@ -1,6 +1,6 @@
-"""Tillé's eliminatory procedure: all units at first, and one goes at a time until k are left.
+"""Tillé's elimination procedure: start with all units and eliminate one at a time until k are left.
 
-Cost of a draw: a sort and n − k steps of O(1). All else is in `_elimination.py`.
+Cost of a draw: a sort and n − k steps of O(1). See `_elimination.py` for the algorithm.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["Tille"]
 
 @register
 class Tille(KHotDistribution):
-    r"""Elimination of one unit at a time, with probabilities that keep π proportional at every size.
+    r"""Tillé sampling: eliminate one unit at a time, keeping inclusion probabilities proportional to π.
 
     .. math:: P(i \text{ goes} \mid m + 1 \to m) = 1 - \frac{a_m(i)}{a_{m+1}(i)}, \qquad
         \pi_{ij} = \prod_m \big(1 - v_m(i) - v_m(j)\big)
 
     with :math:`a_m = \min(1, c_m \pi)` of sum m. Inclusion probabilities are exact, log-probabilities and
-    joint inclusion are products over steps, and covariances are never positive. A draw takes n − k steps: for
-    few of many see :class:`Midzuno`. R: ``UPtille``, ``UPtillepi2``.
+    joint inclusion are products over steps, and covariances are never positive. Cost of a draw: a sort and
+    n − k steps; if k is much smaller than n, use :class:`Midzuno`. R: ``UPtille``, ``UPtillepi2``.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Tille(2, probs=torch.tensor([0.8, 0.6, 0.4, 0.2]))

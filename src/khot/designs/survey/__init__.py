@@ -1,8 +1,8 @@
 """Estimates from a sample with known inclusion probabilities, as in survey sampling.
 
 Values, indicators and probabilities are tensors (…, n) over all n units of the population, and batches
-broadcast: indicators (draws, n) give one estimate for each draw. Values of units that were not drawn are not
-used, whatever they are.
+broadcast: indicators (draws, n) give one estimate per draw. The values of units that were not drawn are not
+used, so they may be anything, even NaN.
 """
 
 from khot.designs.survey.approximate import approximate_variance

@@ -1,4 +1,4 @@
-"""What is known of the units: values, a draw and probabilities over the same n, checked."""
+"""Check the inputs of an estimate: values, a draw and probabilities over the same n units."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_floating(name: str, argument: str, value: Tensor) -> None:
 
 
 def check_units(name: str, **given: Tensor) -> None:
-    """Floating-point values over the same units."""
+    """Check that all given tensors are floating-point and have the same number of units."""
     n = given["y"].shape[-1:]
     for argument, value in given.items():
         if argument != "indicators":
@@ -27,7 +27,7 @@ def check_units(name: str, **given: Tensor) -> None:
 
 
 def drawn_units(name: str, indicators: Tensor, probs: Tensor) -> Tensor:
-    """Indicators as booleans; a drawn unit has π > 0."""
+    """The indicators as booleans, after checking that every drawn unit has π > 0."""
     drawn = indicators != 0
     if bool((drawn & ~(probs > 0)).any()):
         raise ValueError(f"{name}: drawn units must have π > 0, got one with π = 0")
@@ -35,5 +35,5 @@ def drawn_units(name: str, indicators: Tensor, probs: Tensor) -> Tensor:
 
 
 def expanded(y: Tensor, drawn: Tensor, probs: Tensor) -> Tensor:
-    """y/π where drawn, 0 elsewhere: what was not drawn has no say, not even in gradients."""
+    """y/π where drawn, 0 elsewhere: units that were not drawn have no effect, not even on gradients."""
     return torch.where(drawn, torch.where(drawn, y, 0.0) / torch.where(drawn, probs, 1.0), 0.0)

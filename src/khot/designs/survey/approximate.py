@@ -20,27 +20,30 @@ def approximate_variance(y: Tensor, indicators: Tensor, probs: Tensor, method: M
 
     .. math:: \sum_{i \in s} c_i \Big( \frac{y_i}{\pi_i} - B \Big)^2
 
-    For designs of a fixed size near the largest entropy, with k units drawn: conditional Poisson, Sampford,
-    Pareto, Brewer, Tillé's, and those in random order. It uses no pairs, so that it is there also for designs
-    without ``joint_inclusion`` and for those that leave pairs out, as systematic sampling; then it is the
-    variance that the same π would have at large entropy. Never negative, and 0 if y is proportional to π.
-    With equal π all are the unbiased estimate of simple random sampling.
+    It is for designs of a fixed size k near maximum entropy: conditional Poisson, Sampford, Pareto, Brewer,
+    Tillé, and the designs in random order. It needs no joint inclusion probabilities, so it also works for
+    designs without ``joint_inclusion``, and for designs that never draw some pairs, such as systematic
+    sampling; there it estimates the variance that the same π would have at maximum entropy. It is never
+    negative, and 0 if y is proportional to π. With equal π all methods give the unbiased estimate of simple
+    random sampling. Cost: O(n).
 
     =========  =====================================  ==============================================
     method     c                                      B
     =========  =====================================  ==============================================
     deville1   (1 − π)k/(k − 1)                       Σcz/Σc over the draw, z = y/π
-    hajek      the same                               the same: another name of deville1
+    hajek      the same                               the same: another name for deville1
     deville2   (1 − π)/(1 − Σa²), a = (1 − π)/Σ(1−π)  the same; R: ``varest``
     deville3   as deville2                            Σz/k
     =========  =====================================  ==============================================
 
     Args:
         y: values, shape (…, n).
-        indicators: the draw, zeros and ones, shape (…, n), with no unit of π < 1 or with two at least.
+        indicators: the draw, zeros and ones, shape (…, n). The number of drawn units with π < 1 must not be
+            exactly one.
         probs: inclusion probabilities, shape (…, n).
-        method: one of the table. Hájek's is what his approximation of joint inclusion probabilities gives,
-            with sums over the population estimated from the draw; Deville's first is the same formula.
+        method: one of the table. ``hajek`` follows from Hájek's approximation of joint inclusion
+            probabilities, with sums over the population estimated from the draw; ``deville1`` is the same
+            formula.
 
     Returns:
         Estimates, shape (…).

@@ -11,11 +11,11 @@ __all__ = ["hajek_mean", "horvitz_thompson_mean", "horvitz_thompson_total"]
 
 
 def horvitz_thompson_total(y: Tensor, indicators: Tensor, probs: Tensor) -> Tensor:
-    r"""The Horvitz–Thompson estimate of a total: each drawn unit counts 1/π times.
+    r"""The Horvitz–Thompson estimate of a total: each drawn unit has the weight 1/π.
 
     .. math:: \hat Y = \sum_i x_i \frac{y_i}{\pi_i}
 
-    Unbiased for any design with these π, if π > 0 wherever y ≠ 0. R: ``HTestimator``.
+    It is unbiased for any design with these π, if π > 0 wherever y ≠ 0. R: ``HTestimator``. Cost: O(n).
 
     Args:
         y: values, shape (…, n).
@@ -42,7 +42,7 @@ def horvitz_thompson_mean(y: Tensor, indicators: Tensor, probs: Tensor) -> Tenso
 
     .. math:: \hat Y / n
 
-    Unbiased; :func:`hajek_mean` often varies less.
+    It is unbiased; :func:`hajek_mean` often has a smaller variance. Cost: O(n).
 
     Args:
         y: values, shape (…, n).
@@ -65,11 +65,11 @@ def horvitz_thompson_mean(y: Tensor, indicators: Tensor, probs: Tensor) -> Tenso
 
 
 def hajek_mean(y: Tensor, indicators: Tensor, probs: Tensor) -> Tensor:
-    r"""The Hájek estimate of a mean: the weights 1/π are made to sum to 1.
+    r"""The Hájek estimate of a mean: the weights 1/π are normalised to sum to 1.
 
     .. math:: \frac{\sum_i x_i y_i / \pi_i}{\sum_i x_i / \pi_i}
 
-    Exact for a constant y, with a bias of order 1/k. R: ``Hajekestimator``.
+    It is exact if y is constant; in general it has a bias of order 1/k. R: ``Hajekestimator``. Cost: O(n).
 
     Args:
         y: values, shape (…, n).

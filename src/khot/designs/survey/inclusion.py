@@ -16,11 +16,13 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
 
     .. math:: \pi_i = \min(1, c \cdot \text{size}_i), \qquad \sum_i \pi_i = k
 
-    Differentiable in the sizes, but for the sizes at which a unit reaches 1. R: ``inclusionprobabilities``.
+    Differentiable in the sizes, except where a unit just reaches 1. R: ``inclusionprobabilities``. Cost: a
+    sort.
 
     Args:
-        sizes: not negative, shape (…, n); 0 is never drawn. At least ``k`` of each row must be positive.
-        k: the sum, 0 ≤ k ≤ n; for designs of a fixed size an integer.
+        sizes: not negative, shape (…, n); a unit of size 0 is never drawn. At least ``k`` sizes of each row
+            must be positive.
+        k: the sum, 0 ≤ k ≤ n; most designs need an integer.
 
     Returns:
         π of the shape and dtype of ``sizes``.

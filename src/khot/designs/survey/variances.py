@@ -18,8 +18,8 @@ def horvitz_thompson_variance(y: Tensor, indicators: Tensor, joint: Tensor) -> T
 
     .. math:: \sum_{i,j} x_i x_j \frac{\pi_{ij} - \pi_i \pi_j}{\pi_{ij}} \frac{y_i}{\pi_i} \frac{y_j}{\pi_j}
 
-    Unbiased if all π_ij > 0, and a warning if some are 0: see :func:`approximate_variance`. It may be
-    negative. R: ``varHT(method=1)``.
+    It is unbiased if all π_ij > 0, and may be negative. If some π_ij are 0 it warns; use
+    :func:`approximate_variance` then. R: ``varHT(method=1)``. Cost: O(n²).
 
     Args:
         y: values, shape (…, n).
@@ -49,9 +49,9 @@ def sen_yates_grundy_variance(y: Tensor, indicators: Tensor, joint: Tensor) -> T
     .. math:: \frac12 \sum_{i,j} x_i x_j \frac{\pi_i \pi_j - \pi_{ij}}{\pi_{ij}}
         \Big( \frac{y_i}{\pi_i} - \frac{y_j}{\pi_j} \Big)^2
 
-    Unbiased for designs of a fixed size if all π_ij > 0, and a warning if some are 0: see
-    :func:`approximate_variance`. Not negative where no covariance is positive, and 0 if y is proportional to
-    π. R: ``varHT(method=2)``.
+    It is unbiased for designs of a fixed size if all π_ij > 0. If some π_ij are 0 it warns; use
+    :func:`approximate_variance` then. It is not negative if no covariance is positive, and 0 if y is
+    proportional to π. R: ``varHT(method=2)``. Cost: O(n²).
 
     Args:
         y: values, shape (…, n).
@@ -81,8 +81,8 @@ def design_effect(y: Tensor, joint: Tensor) -> Tensor:
     .. math:: \frac{\sum_{i,j} (\pi_{ij} - \pi_i\pi_j) \frac{y_i}{\pi_i} \frac{y_j}{\pi_j}}
         {n^2 (1 - k/n)\, S_y^2 / k}
 
-    with the values of the whole population, so these are variances and not estimates. Below 1 the design is
-    better than simple random sampling for this y. 1 where both variances are 0.
+    It uses the values of the whole population, so the variances are exact, not estimates. Below 1, the design
+    is better than simple random sampling for this y. If both variances are 0, the ratio is 1. Cost: O(n²).
 
     Args:
         y: values of all units, shape (…, n), 0 wherever π is 0.

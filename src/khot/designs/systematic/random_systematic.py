@@ -1,4 +1,4 @@
-"""Systematic sampling in random order: the same inclusion probabilities, without the traces of the order."""
+"""Systematic sampling in random order: the same inclusion probabilities, without the effects of the order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class RandomSystematic(RandomOrder):
 
     .. math:: P(x_i = 1) = \pi_i \text{ exactly}
 
-    Log-probability, entropy and joint inclusion are sums over n! orders and are not given. Given an order,
-    they are those of ``Systematic(k, probs[..., order])``.
+    Log-probability, entropy and joint inclusion are sums over n! orders and are not available; for a given
+    order they are those of ``Systematic(k, probs[..., order])``. Cost of a draw: O(n) and a shuffle.
 
     Args:
         k: how many units are drawn.
         probs: inclusion probabilities, shape (…, n), with sum k.
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = RandomSystematic(2, probs=torch.tensor([0.9, 0.1, 0.6, 0.4]))

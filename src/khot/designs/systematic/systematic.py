@@ -3,8 +3,8 @@ r"""Systematic sampling: k points one unit apart, laid over the cumulative sums 
 With :math:`C_i = \pi_1 + … + \pi_i` and one uniform u, unit i is drawn when one of u, u + 1, … lies in
 :math:`[C_{i-1}, C_i)`. On a circle of length 1 each unit is an arc, and the draw is the set of arcs over u.
 
-Cost: one scan. Units with π = 1 are set aside before it and those with π = 0 have empty arcs, so rounding
-cannot lose the former nor draw the latter. Sums are taken in float64. Reference: Madow (1949).
+Cost: one scan. Units with π = 1 are set aside before it, and units with π = 0 have empty arcs, so rounding
+cannot lose the former or draw the latter. Sums are computed in float64. Reference: Madow (1949).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Systematic(KHotDistribution):
 
     .. math:: x_i = \lfloor C_i - u \rfloor - \lfloor C_{i-1} - u \rfloor, \qquad C_i = \sum_{j \le i} \pi_j
 
-    At most n different sets can be drawn, so the entropy is low, neighbours exclude each other and units one
-    apart in C attract each other. A straight-through gradient suffers from those positive covariances: prefer
-    :class:`RandomSystematic` there.
+    At most n different sets can be drawn, so the entropy is low: neighbours exclude each other, and units one
+    apart in C tend to be drawn together. These positive covariances harm straight-through gradients; prefer
+    :class:`RandomSystematic` there. Cost of a draw: O(n), one scan.
 
     Args:
-        k: Σπ; if not whole, ⌊k⌋ or ⌈k⌉ units are drawn.
+        k: Σπ; if it is not an integer, ⌊k⌋ or ⌈k⌉ units are drawn.
         probs: inclusion probabilities, shape (…, n).
         scores: instead of ``probs``: π = ``khot.sigmoid_topk(scores, k)``.
-        validate_args: whether to check values; by default yes, but for code that is compiled.
+        validate_args: whether to check values; by default yes, except in compiled code.
 
     Example:
         >>> design = Systematic(2, probs=torch.tensor([0.5, 0.5, 0.5, 0.5]))
@@ -123,7 +123,7 @@ class Systematic(KHotDistribution):
 
 
 def systematic_indices(inclusion: Tensor, k: int, u: Tensor) -> Tensor:
-    """The units over the points u, u + 1, …, and those with π = 1.
+    """The units hit by the points u, u + 1, …, and those with π = 1.
 
     Args:
         inclusion: float64 (…, n) with sum k.

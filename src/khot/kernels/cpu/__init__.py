@@ -1,8 +1,7 @@
-"""Calls the compiled kernels with CPU tensors.
+"""Call the compiled kernels with CPU tensors.
 
-Each function makes its inputs contiguous, allocates its outputs, and passes addresses and sizes. None
-records a graph or knows of autograd: that is the business of the operators that call them. Ask `usable`
-first.
+Each function makes its inputs contiguous, allocates its outputs, and passes addresses and sizes. None of them
+records a graph; the operators that call them take care of autograd. Call `usable` first.
 """
 
 from khot.kernels.cpu.draws import pivotal, shuffled_systematic, subsets, systematic, weighted_subsets

@@ -11,13 +11,13 @@ __all__ = ["pivotal", "shuffled_systematic", "subsets", "systematic", "weighted_
 
 
 def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
-    """Systematic draws: ones at the units over the points u, u + 1, … on the cumulative sums.
+    """Systematic draws: ones at the units hit by the points u, u + 1, … on the cumulative sums.
 
     Args:
         probs: inclusion probabilities, float32 or float64, shape (..., n), with sum k up to rounding.
         k: how many units are drawn.
         u: float64 in [0, 1), shape (draws, ...).
-        order: int64 permutations, shape (draws, ..., n), in which the units are gone through.
+        order: int64 permutations, shape (draws, ..., n): the order of the units.
 
     Returns:
         Zeros and ones of shape (draws, ..., n), in the dtype of probs, exactly k ones in each row.
@@ -51,7 +51,7 @@ def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Te
         k: how many units are drawn.
         u: float64 in [0, 1), shape (draws, ..., leaves − 1), for the inner nodes of a heap whose leaves are
             n rounded up to a power of two.
-        order: int64 permutations, shape (draws, ..., n), in which the units are put below the tree.
+        order: int64 permutations, shape (draws, ..., n): the order of the units at the leaves.
 
     Returns:
         Zeros and ones of shape (draws, ..., n), in the dtype of probs, exactly k ones in each row.
@@ -143,7 +143,7 @@ def shuffled_systematic(probs: Tensor, k: int, u: Tensor, random_bytes: Tensor) 
         probs: inclusion probabilities, float32 or float64, shape (rows, n), with sum k up to rounding.
         k: how many units are drawn.
         u: float64 in [0, 1), shape (rows,).
-        random_bytes: of which the order is made, contiguous, at least 5n for each row.
+        random_bytes: the source of the random order, contiguous, at least 5n bytes for each row.
 
     Returns:
         Zeros and ones in the shape and dtype of probs, exactly k ones in each row.

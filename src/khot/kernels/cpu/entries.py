@@ -17,18 +17,18 @@ def topk_entries(
     mask: Tensor | None = None,
     by_position: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the k largest of each row are, their weights, and what they are.
+    """The indices, weights and values of the k largest entries of each row.
 
-    The order is that of a stable sort from the largest down: ties by index, NaN first. Excluded entries come
-    last, with weight 0 and value 0, and only where fewer than k others are left.
+    The order is that of a stable descending sort: ties by index, NaN first. Excluded entries come last, with
+    weight 0 and value 0, and only if fewer than k others are left.
 
     Args:
         x: scores, float32 or float64, shape (..., n) with n < 2³²; −inf excludes.
         k: at most n.
-        temperature: τ of `gated_topk` with the logistic gate, whose weights these are, a number or
-            broadcastable to (..., 1); None for weights of 1.
+        temperature: τ, a number or broadcastable to (..., 1), for the weights of `gated_topk` with the
+            logistic gate; None for weights of 1.
         mask: boolean, broadcastable to x; False excludes.
-        by_position: in the order of the indices, the excluded ones last all the same.
+        by_position: order the entries by index instead, still with excluded ones last.
 
     Returns:
         int64 indices, weights and values of shape (..., k); contiguous, without a graph.
@@ -39,7 +39,7 @@ def topk_entries(
 def entries_with_thresholds(
     x: Tensor, k: int, temperature: float | Tensor, mask: Tensor | None, by_position: bool
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-    """The same, and the two numbers a row, of shape (rows, 2), that `entries_jacobian` needs."""
+    """The same, and two numbers per row, shape (rows, 2), which `entries_jacobian` needs."""
     thresholds = x.new_empty(x.numel() // x.shape[-1], 2)
     return _entries(x, k, temperature, mask, by_position, thresholds), thresholds
 
@@ -89,13 +89,13 @@ def entries_jacobian(
     temperature: float | Tensor,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The Jacobian of the weights times a vector that is 0 but at the entries.
+    """The Jacobian of the weights times a vector that is 0 except at the entries.
 
     Args:
-        x: the scores, shape (..., n), and
-        thresholds: the numbers, and
-        indices: the places, shape (..., k), all three of `entries_with_thresholds`.
-        grad: the vector at these places, shape (..., k), of the type of x.
+        x: the scores of `entries_with_thresholds`, shape (..., n).
+        thresholds: the two numbers per row that it returned.
+        indices: the indices that it returned, shape (..., k).
+        grad: the vector at these entries, shape (..., k), of the type of x.
         temperature: τ, a number or broadcastable to (..., 1).
         mask: boolean, broadcastable to x; False excludes.
 

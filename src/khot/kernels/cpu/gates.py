@@ -41,14 +41,14 @@ def gated_topk(
 
     Args:
         gate: F.
-        x: scores, float32 or float64, shape (..., n); −inf excludes, +inf surely selects.
-        k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
-        temperature: τ, likewise.
+        x: scores, float32 or float64, shape (..., n); −inf is never selected, +inf always.
+        k: the budget, a number for all rows, or one per row: broadcastable to (..., 1).
+        temperature: τ, a number or one per row, like k.
         mask: boolean, broadcastable to x; False excludes.
         norm: q of the sparse gate, in (1, 2]; 2 for all others.
-        state: also give what `gate_jacobian` needs: the signed distance of each weight to the nearer of
-            0 and 1; for the sparse gate the weights again; for the normal gate its argument. Where no score
-            can move the weight it is one without slope.
+        state: also return the state that `gate_jacobian` needs: the signed distance of each weight to the
+            nearer of 0 and 1; for the sparse gate the weights again; for the normal gate its argument. If no
+            score can change a weight, its state has slope 0.
 
     Returns:
         y of the shape of x, and the state or None; contiguous, without a graph.
@@ -163,16 +163,16 @@ def gate_sums(
     Infinite scores are left out.
 
     Args:
-        gate: F, but for the normal one.
+        gate: F, except the normal gate.
         x: scores, float32 or float64, shape (rows, n), without NaN.
-        anchor: (rows, 1), of the type of x, as are
-        temperature: τ,
-        offset: and
-        fine: what is added and taken from it.
+        anchor: (rows, 1), of the type of x.
+        temperature: τ, of the same shape and type.
+        offset: the offset, of the same shape and type.
+        fine: a small correction that is subtracted from it, of the same shape and type.
         ties_below: boolean (rows, 1), whether scores at the anchor count as below it.
 
     Returns:
-        float64 (rows, 8): four sums below, the last 0 but for the sparse gate, and four above.
+        float64 (rows, 8): four sums below, the last one 0 except for the sparse gate, and four above.
     """
     library = compiled_library()
     check("x", x)
@@ -194,12 +194,12 @@ def sigmoid_with_thresholds(
     r"""The weights of the logistic gate, and for each row the two numbers that `sigmoid_jacobian` needs.
 
     They are a and t of :math:`y_i = u_i/(u_i + t)`, :math:`u_i = e^{(x_i - a)/\tau}`; t = 0 in a row whose
-    weights no score can move.
+    weights no score can change.
 
     Args:
         x: scores, float32 or float64, shape (..., n).
-        k: the budget of all rows, or one a row: shape broadcastable to (..., 1).
-        temperature: τ, likewise.
+        k: the budget, a number for all rows, or one per row: broadcastable to (..., 1).
+        temperature: τ, a number or one per row, like k.
         mask: boolean, broadcastable to x; False excludes.
 
     Returns:
@@ -239,12 +239,12 @@ def sigmoid_jacobian(
 ) -> Tensor:
     """`gate_jacobian` of the logistic gate from the weights themselves, without the mean.
 
-    Where a weight is so near to 1 that 1 − y has lost digits, its slope comes from score and threshold.
+    If a weight is so close to 1 that 1 − y has lost digits, its slope is computed from score and threshold.
 
     Args:
-        y: the weights, and
-        x: the scores they are of, shape (..., n), and
-        thresholds: their thresholds, all three of `sigmoid_with_thresholds`.
+        y: the weights from `sigmoid_with_thresholds`, shape (..., n).
+        x: its scores, of the same shape.
+        thresholds: the thresholds that it returned.
         grad: a vector, of the shape and type of y.
         temperature: τ, a number or broadcastable to (..., 1).
     """

@@ -1,4 +1,4 @@
-"""Calls of sigmoid top-k on bfloat16 and float16, which the kernel reads and writes itself."""
+"""Calls of sigmoid top-k for bfloat16 and float16, which the kernel reads and writes directly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sigmoid_half(
         x: scores, bfloat16 or float16, shape (..., n), with at least one element.
         k: the budget of all rows.
         temperature: τ.
-        thresholds: also give the two float32 numbers a row that `sigmoid_half_jacobian` needs.
+        thresholds: also return the two float32 numbers per row that `sigmoid_half_jacobian` needs.
 
     Returns:
         y of the shape of x, and thresholds of shape (rows, 2) or None; contiguous, without a graph.
@@ -47,7 +47,7 @@ def sigmoid_half(
 
 
 def sigmoid_half_jacobian(x: Tensor, thresholds: Tensor, grad: Tensor, temperature: float) -> Tensor:
-    """The Jacobian of `sigmoid_half` times a vector, from scores and thresholds alone: y was rounded."""
+    """The Jacobian of `sigmoid_half` times a vector, from scores and thresholds only, as y was rounded."""
     x, grad = memory(x), memory(grad)
     out = torch.empty_like(x)
     compiled_library().sigmoid_jacobian_half(

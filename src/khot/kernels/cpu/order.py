@@ -17,11 +17,11 @@ def hard_topk(x: Tensor, k: float | Tensor, mask: Tensor | None = None) -> Tenso
 
     Args:
         x: scores, float32 or float64, shape (..., n).
-        k: a whole number for all rows, or one a row: shape broadcastable to (..., 1).
-        mask: boolean, broadcastable to x; False is never selected.
+        k: an integer for all rows, or one per row: broadcastable to (..., 1).
+        mask: boolean, broadcastable to x; entries with False are never selected.
 
     Returns:
-        min(k, allowed) ones a row, in the shape and dtype of x; contiguous, without a graph.
+        min(k, allowed) ones per row, in the shape and dtype of x; contiguous, without a graph.
     """
     library = compiled_library()
     check("x", x)
@@ -46,11 +46,11 @@ def hard_topk(x: Tensor, k: float | Tensor, mask: Tensor | None = None) -> Tenso
 
 
 def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Each row sorted, and where its elements were: `torch.sort(x, stable=True)`.
+    """Sort each row, with indices: `torch.sort(x, stable=True)`.
 
     Args:
         x: float32 or float64, shape (..., n) with n < 2³²; NaN counts as the largest.
-        descending: from the largest down; equal elements keep their order in both directions.
+        descending: from the largest to the smallest; equal elements keep their order in both directions.
 
     Returns:
         The values and the int64 indices, in the shape of x; contiguous, without a graph.

@@ -1,4 +1,4 @@
-"""How tensors are passed to compiled code: which may be, as what, and what is refused."""
+"""How tensors are passed to compiled code: which are accepted, and in what form."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _DTYPES = (torch.float32, torch.float64)
 
 
 def usable(*tensors: Tensor) -> bool:
-    """Whether a compiled kernel may be called with these tensors, here and now.
+    """Whether a compiled kernel may be called with these tensors in the current context.
 
-    It may when the library is there and each tensor is plain memory of float32 or float64.
+    It may if the library is loaded and each tensor is plain float32 or float64 memory.
     """
     return is_plain(*tensors) and native() is not None and all(t.dtype in _DTYPES for t in tensors)
 
 
 def check(name: str, tensor: Tensor) -> None:
-    """Raise unless a kernel can read it."""
+    """Raise unless a kernel can read the tensor."""
     if tensor.dtype not in _DTYPES or not tensor.is_cpu:
         raise TypeError(
             f"{name} must be float32 or float64 on the CPU, got {tensor.dtype} on {tensor.device}"
@@ -34,7 +34,7 @@ def check(name: str, tensor: Tensor) -> None:
 def per_row(
     name: str, value: float | Tensor, row_shape: tuple[int, ...], dtype: torch.dtype
 ) -> float | Tensor:
-    """A float for all rows, or contiguous memory with one value a row."""
+    """A float for all rows, or contiguous memory with one value per row."""
     if not isinstance(value, Tensor):
         return float(value)
     if value.numel() == 1:
@@ -49,12 +49,12 @@ def per_row(
 
 
 def number_or_address(value: float | Tensor) -> float:
-    """What `per_row` gave, as the argument of a kernel: an int is an address, a float a number."""
+    """The result of `per_row` as the argument of a kernel: an int is an address, a float is a number."""
     return value.data_ptr() if isinstance(value, Tensor) else value
 
 
 def compiled_library() -> Native:
-    """The library, which must be there."""
+    """The compiled library, which must be loaded."""
     library = native()
     if library is None:
         raise RuntimeError("the compiled library is not available: ask khot.kernels.cpu.usable() first")
@@ -62,7 +62,7 @@ def compiled_library() -> Native:
 
 
 def memory(tensor: Tensor) -> Tensor:
-    """The tensor with its values in memory, in order: itself when they are already."""
+    """The tensor in contiguous memory: itself if it is contiguous already."""
     if tensor.is_neg():  # a view that is negated only when read
         tensor = tensor.resolve_neg()
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()

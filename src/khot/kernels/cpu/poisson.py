@@ -15,12 +15,12 @@ def poisson_inclusion(theta: Tensor, reference: Tensor, start: Tensor, k: int) -
 
     Args:
         theta: natural parameters, float32 or float64, shape (..., n).
-        reference: float64, one a row.
-        start: likewise; t = (θ − reference) + start is tilted: Σσ(t) is about k.
+        reference: float64, one number per row.
+        start: float64, one number per row, such that Σσ(t) is about k for t = (θ − reference) + start.
         k: how many units are drawn, 0 < k < n.
 
     Returns:
-        π, like theta, and how likely k independent gates σ(t) are open, float64 (..., 1).
+        π, like theta, and the probability that exactly k independent gates σ(t) are open, float64 (..., 1).
     """
     library = compiled_library()
     check("theta", theta)
@@ -44,7 +44,7 @@ def poisson_inclusion(theta: Tensor, reference: Tensor, start: Tensor, k: int) -
 
 
 def poisson_covariance(theta: Tensor, reference: Tensor, start: Tensor, k: int, grad: Tensor) -> Tensor:
-    """The covariance matrix of conditional Poisson sampling times ``grad``; the rest as in the above."""
+    """The covariance matrix of conditional Poisson sampling times ``grad``; arguments as above."""
     library = compiled_library()
     check("theta", theta)
     theta, reference, start, grad = memory(theta), memory(reference), memory(start), memory(grad)
@@ -72,12 +72,12 @@ def poisson_weights(probs: Tensor, k: int, tolerance: float, most: int) -> tuple
     Args:
         probs: float64, shape (rows, n), with sum k, 0 < k < n.
         k: how many units are drawn.
-        tolerance: of what a row may be off, |π(θ) − π| / (π(1 − π) + 1e-4).
-        most: steps.
+        tolerance: the largest error of a row, |π(θ) − π| / (π(1 − π) + 1e-4).
+        most: the largest number of steps.
 
     Returns:
-        The odds, 1 where π is 0 or 1, and how far each row is off, (rows, 1): by more than the tolerance
-        where the steps did not converge.
+        The odds, 1 where π is 0 or 1, and the error of each row, (rows, 1): above the tolerance if the steps
+        did not converge.
     """
     library = compiled_library()
     check("probs", probs)

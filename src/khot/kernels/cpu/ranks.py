@@ -16,11 +16,11 @@ _PROJECTIONS: dict[Projection, int] = {"l2": 0, "kl": 1, "log_kl": 2}
 
 
 def isotonic(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
-    """The projection of s, sorted from the largest down, on the permutahedron of w, sorted likewise.
+    """The projection of s on the permutahedron of w, both in decreasing order.
 
     Args:
         s: float32 or float64, shape (..., n).
-        w: likewise; a row that was expanded to all, of s or of w, is read once.
+        w: like s; if s or w is one row expanded to all, it is read once.
         kind: `l2`, `kl` (of exp s, for positive w) or `log_kl` (the logarithm of exp s on exp w).
 
     Returns:
@@ -62,7 +62,7 @@ def _one_row_or_all(rows: Tensor) -> tuple[Tensor, int]:
 
 
 def block_sums(values: Tensor, start: Tensor) -> Tensor:
-    """The sum of the values of its block at each entry; ``start`` as `isotonic` gives it."""
+    """At each entry, the sum of the values in its block; ``start`` comes from `isotonic`."""
     library = compiled_library()
     check("values", values)
     values, start = memory(values), memory(start)
@@ -81,7 +81,7 @@ def block_sums(values: Tensor, start: Tensor) -> Tensor:
 
 
 def soft_rank(x: Tensor, temperature: float | Tensor, descending: bool) -> tuple[Tensor, Tensor]:
-    """The projection of ±x/τ on the permutahedron of 1 … n, and what its Jacobian needs.
+    """The projection of ±x/τ on the permutahedron of 1 … n, and the data for its Jacobian.
 
     Args:
         x: scores, float32 or float64, shape (..., n) with n < 2³².
@@ -89,7 +89,7 @@ def soft_rank(x: Tensor, temperature: float | Tensor, descending: bool) -> tuple
         descending: rank 1 for the largest.
 
     Returns:
-        The ranks, and the int64 order of each row, complemented where a block begins.
+        The ranks, and the int64 order of each row, with bitwise complements where a block begins.
     """
     library = compiled_library()
     check("x", x)
@@ -114,7 +114,7 @@ def soft_rank(x: Tensor, temperature: float | Tensor, descending: bool) -> tuple
 
 
 def soft_rank_jacobian(grad: Tensor, order: Tensor, temperature: float | Tensor, descending: bool) -> Tensor:
-    """The symmetric Jacobian of `soft_rank` times a vector; ``order`` as that gives it."""
+    """The symmetric Jacobian of `soft_rank` times a vector; ``order`` comes from `soft_rank`."""
     library = compiled_library()
     check("grad", grad)
     if grad.shape != order.shape:

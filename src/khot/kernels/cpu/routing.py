@@ -14,15 +14,16 @@ ROUTER_MOST = 16
 
 
 def router_topk(x: Tensor, k: int, renormalise: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Where the k largest of each row are, and their softmax.
+    """The indices of the k largest of each row, and their softmax.
 
     Args:
         x: logits, float32 or float64, shape (rows, n).
-        k: at most n and ``ROUTER_MOST``.
-        renormalise: softmax over the k, not over the row.
+        k: at most n, and at most ``ROUTER_MOST``.
+        renormalise: take the softmax over the k largest, not over the row.
 
     Returns:
-        int64 indices and weights (rows, k), best first, ties by index, NaN first; and what a gradient needs.
+        int64 indices and weights (rows, k), best first, ties by index, NaN first; and the sums that the
+        gradient needs.
     """
     library = compiled_library()
     check("x", x)
@@ -48,7 +49,7 @@ def router_topk(x: Tensor, k: int, renormalise: bool) -> tuple[Tensor, Tensor, T
 def router_gradient(
     x: Tensor, indices: Tensor, weights: Tensor, sums: Tensor, grad: Tensor, renormalise: bool
 ) -> Tensor:
-    """The gradient in x from that in the weights of `router_topk`, whose results these are."""
+    """The gradient in x from the gradient in the weights, with the results of `router_topk`."""
     library = compiled_library()
     check("x", x)
     x, grad = memory(x), memory(grad)

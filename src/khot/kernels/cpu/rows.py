@@ -45,22 +45,23 @@ def small_rows(
     window: float | Tensor = 1.0,
     matrix: bool = False,
 ) -> Tensor | None:
-    """Weights of an operator with a row for every rank, or their gradient.
+    """The weights of an operator with one row per rank, or their gradient.
 
     Args:
-        kind: which.
+        kind: the operator.
         x: scores, float32 or float64, shape (..., n).
         k: 1 ≤ k ≤ n.
-        temperature: as the operator has it, for all rows or float64 for each.
-        grad: of the weights, like x; then the gradient of x is returned.
-        layers: of a network: first wire, distance, groups and whether mirrored, int64 (depth, 4).
-        cauchy: the distribution of a network, if not the logistic one.
-        window: the width of windows around ranks, likewise.
-        matrix: the k rows (..., k, n) whose sum the weights are; not of networks and of successive halving.
+        temperature: the temperature of the operator, for all rows, or float64 for each row.
+        grad: the gradient of the weights, like x; then the gradient of x is returned.
+        layers: for a network: first wire, distance, groups and whether mirrored, int64 (depth, 4).
+        cauchy: for a network: the Cauchy distribution instead of the logistic one.
+        window: the width of windows around ranks, for all rows, or float64 for each row.
+        matrix: return the k rows (..., k, n) that add up to the weights; not for networks and successive
+            halving.
 
     Returns:
-        Like x, or the rows; None where a score is not finite, or huge, or beyond what the kernel has
-        exponentials for.
+        Weights or a gradient like x, or the rows; None if a score is not finite, huge, or outside the range
+        of the kernel's exponentials.
     """
     library = compiled_library()
     check("x", x)

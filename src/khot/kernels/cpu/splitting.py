@@ -44,8 +44,8 @@ def eliminate(increasing: Tensor, order: Tensor, u: Tensor, *, kept: bool) -> Te
     Args:
         increasing: inclusion probabilities in increasing order, float64, shape (..., n), with sum k.
         order: int64, the units in that order.
-        u: float64 in [0, 1), shape (draws, ..., n − k): one for each unit that goes.
-        kept: the k units that are left, or the others.
+        u: float64 in [0, 1), shape (draws, ..., n − k): one for each unit that is eliminated.
+        kept: return the k units that are left; False returns the others.
 
     Returns:
         Increasing int64 indices, shape (draws, ..., k) or (draws, ..., n − k).

@@ -1,13 +1,12 @@
-"""Gumbel top-k: a sample of k entries without replacement, relaxed.
+"""Gumbel top-k: a relaxed sample of k entries without replacement.
 
-The k largest of x + G, with independent Gumbel noise G, are k draws in turn without replacement, each with
-the probabilities softmax(x) of what is left (Plackett–Luce).
+With independent Gumbel noise G, the k largest of x + G are k successive draws without replacement, each with
+the probabilities softmax(x) over the entries that are left (Plackett–Luce).
 
-The relaxed sample is sigmoid top-k of x + G at the temperature τ. Its derivative, at the noise that was
-drawn, is the backward pass; also that of the exact sample, which ``hard=True`` gives, by straight-through.
-As τ → 0 the relaxed sample becomes the exact one, not the top-k of x. Cost: noise, and that of sigmoid
-top-k. References: Kool, van Hoof & Welling (2019) for the sample. Relaxed as the Gumbel-softmax is, with
-sigmoid top-k in the place of softmax.
+The relaxed sample is sigmoid top-k of x + G at the temperature τ: like the Gumbel-softmax, with sigmoid top-k
+in place of softmax. The backward pass is its derivative at the drawn noise. ``hard=True`` returns the exact
+sample with the same gradient (straight-through). As τ → 0 the relaxed sample becomes the exact sample, not
+the top-k of x. Cost: the noise, and sigmoid top-k. Reference: Kool, van Hoof & Welling (2019) for the sample.
 """
 
 from __future__ import annotations
@@ -55,22 +54,22 @@ def gumbel_topk(
     with independent standard Gumbel variables G: sigmoid top-k of noisy scores.
 
     With ``hard=True`` the value is the exact sample: the first entry is drawn with probabilities softmax(x),
-    each further one likewise from those that are left. The probability that an entry is among them is *not*
-    k·softmax(x), unless k = 1.
+    each further one in the same way from the entries that are left. The probability that an entry is in the
+    sample is *not* k·softmax(x), unless k = 1.
 
-    Units: the temperature is divided into the noisy scores; the noise has scale 1 in the units of the
-    scores, which are log weights.
+    Units: the temperature divides the noisy scores. The noise has scale 1 in the units of the scores, which
+    are log weights. Cost: O(n), sigmoid top-k and the noise.
 
     Args:
-        scores: log weights, any floating shape. −inf means excluded, +inf surely drawn (of more than k of
-            them, k at random).
+        scores: log weights, a floating-point tensor of any shape. −inf is never drawn, +inf always (if more
+            than k are at +inf, a random k of them).
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the relaxation, not of the noise; a number or a tensor like ``k``. To draw from a
-            tempered distribution divide ``scores``.
-        generator: where the noise comes from; by default torch's own.
+            tempered distribution, divide ``scores`` instead.
+        generator: source of the noise; by default torch's global generator.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: the exact sample forward, the relaxed one's gradient backward.
 
     Returns:

@@ -2,21 +2,22 @@
 
     y = E[h(x + τZ)],     h the hard top-k,     estimated by the mean over S samples.
 
-h has no derivative, its mean has one. With normal noise
+h has no useful derivative, but its mean has one. With normal noise
 
     J = ∂y/∂x = E[h(x + τZ) Zᵀ]/τ,
 
-and with other noise −∇log p(Z) takes the place of Z in the second factor: 1 − e^{−Z} for Gumbel noise. J is
-the Hessian of the convex function E[max_h ⟨x + τZ, h⟩], so it is symmetric, and Jᵀg = Jg is estimated by
+and with other noise −∇log p(Z) replaces Z in the second factor: 1 − e^{−Z} for Gumbel noise. J is the Hessian
+of the convex function E[max_h ⟨x + τZ, h⟩], so it is symmetric, and Jᵀg = Jg is estimated by
 
     1/(τ(S − 1)) Σ_s (h_s − y) ⟨Z_s, g − mean(g)⟩.
 
-To subtract y from h_s is to subtract the mean over samples from Z; dividing by S − 1 makes that unbiased
-exactly. An entry that no sample moved has gradient 0, and the gradient of a row sums to 0, as the true one.
+Subtracting y from h_s is the same as subtracting the mean over samples from Z; dividing by S − 1 makes the
+estimate exactly unbiased. An entry that no sample changed has gradient 0, and the gradient of a row sums to
+0, as the true gradient does.
 
-The noise is not kept: the backward pass draws it again from the generator's state. Cost: noise and a
-selection in O(n) for each sample, forward and backward; O(n) memory. References: Berthet et al. (2020);
-Cordonnier et al. (2021).
+The noise is not kept: the backward pass draws it again from the generator's state. Cost: noise and an O(n)
+selection for each sample, forward and backward; O(n) memory. References: Berthet et al. (2020); Cordonnier
+et al. (2021).
 """
 
 from __future__ import annotations
@@ -54,29 +55,32 @@ def perturbed_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by the mean over noise.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by averaging over noise.
 
     .. math:: y = \frac1S \sum_{s=1}^S h(x + \tau Z_s) \approx \mathbb{E}[h(x + \tau Z)]
 
-    with h the hard top-k. Value and gradient are random: unbiased estimates of the expectation and of its
-    derivative in ``scores`` and in a tensor ``temperature``. There is no second derivative and no forward
-    mode.
+    with h the hard top-k. Value and gradient are random: they are unbiased estimates of the expectation and
+    of its derivatives in ``scores`` and in a tensor ``temperature``. There are no second derivatives and
+    there is no forward mode.
 
-    Units: the temperature multiplies the noise, so it has the units of the scores.
+    Units: the temperature multiplies the noise, so it has the units of the scores. Cost: O(n) work per
+    sample, forward and backward; O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, the scale of the noise; a number or a tensor like ``k``.
-        samples: how many, at least 2. The error falls as its square root.
-        noise: ``"normal"`` or ``"gumbel"``, with which k = 1 gives the softmax of x/τ in expectation.
-        same_noise: one noise for all rows: with a seed, the weights of a row are then the same in any batch.
-        generator: where the noise comes from; by default torch's own. The backward pass draws the same noise
-            again without touching it.
+        samples: number of samples, at least 2. The error falls with its square root.
+        noise: ``"normal"`` or ``"gumbel"``. With Gumbel noise and k = 1 the expectation is the softmax of
+            x/τ.
+        same_noise: use the same noise for all rows; with a seed, the weights of a row then do not depend on
+            the rest of the batch.
+        generator: source of the noise; by default torch's global generator. The backward pass draws the same
+            noise again without advancing it.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
-        hard: exact hard top-k of ``scores`` itself forward, this operator's gradient backward.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
+        hard: exact hard top-k of the noiseless ``scores`` forward, this operator's gradient backward.
 
     Returns:
         Weights in the shape and dtype of ``scores``, multiples of 1/samples in [0, 1], with sum
@@ -105,7 +109,7 @@ def perturbed_topk(
 
 
 def check_samples(name: str, samples: int) -> None:
-    """Raise unless it is an integer of at least 2."""
+    """Raise unless ``samples`` is an integer of at least 2."""
     if not isinstance(samples, int) or isinstance(samples, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: samples must be an integer, got {samples!r}")
     if samples < 2:

@@ -1,1 +1,1 @@
-"""Soft ranks and what is made of them: sorting, quantiles, windows around ranks, bounds."""
+"""Soft ranks and what builds on them: sorting, quantiles, top-k by windows around ranks, bounds."""

@@ -3,13 +3,13 @@ r"""Sums of all comparisons at many points, in nearly linear time:
     R(t) = Σ_j σ(z_j − t),      D(t) = Σ_j σ′(z_j − t) v_j.
 
 As functions of t they are smooth, whatever the scores are: the poles of σ are π away from the real line. On
-an interval of length 1 the Chebyshev series with M terms is then off by less than (2π + √(4π² + 1))^{−M} ≈
-12.6^{−M} of the sum, for M = 14 the last digits of float64. So the sums are computed at the 14 Chebyshev
-points of each interval that holds a score, and read off from there at all scores in it. Scores farther away
-than `_FAR` are above or below to the last digit, and are counted instead.
+an interval of length 1, the Chebyshev series with M terms therefore has a relative error below
+(2π + √(4π² + 1))^{−M} ≈ 12.6^{−M}; for M = 14 that is the last digits of float64. So the sums are computed at
+the 14 Chebyshev points of each interval that holds a score, and interpolated at all scores in it. Scores
+farther away than `_FAR` compare as 0 or 1 to the last digit; they are only counted.
 
-Cost: a sort, and 14 comparisons for each interval with each score near it; what is far fewer than n² where
-many scores share an interval. Elsewhere there is no result, and all pairs are compared.
+Cost: a sort, and 14 comparisons for each interval with each score near it. That is far less than n² if many
+scores share an interval. Otherwise the functions return None, and all pairs are compared.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _AT_ONCE = 1 << 18  # numbers in memory at a time
 
 
 def step_sums(z: Tensor) -> Tensor | None:
-    """R(z_i) at each i of rows (…, n), or None where that would take longer than all comparisons."""
+    """R(z_i) at each i of rows (…, n), or None if comparing all pairs is faster."""
     return _by_rows(z, None)
 
 
 def slope_sums(z: Tensor, v: Tensor) -> Tensor | None:
-    """Σ_j σ′(z_j − z_i)(v_j − v_i) at each i of rows (…, n), likewise."""
+    """Σ_j σ′(z_j − z_i)(v_j − v_i) at each i of rows (…, n), or None if comparing all pairs is faster."""
     return _by_rows(z, v)
 
 

@@ -1,14 +1,14 @@
-"""Projection on the permutahedron, differentiable: what soft ranks and soft sorting are made of.
+"""Differentiable projection on the permutahedron: the basis of soft ranks and soft sorting.
 
-For s and w sorted from the largest down, with blocks B from isotonic regression (csrc/isotonic.cpp),
+For s and w in decreasing order, with blocks B from isotonic regression (csrc/isotonic.cpp),
 
     l2        p = s − v,        v_B = mean of (s − w) over B
     kl        p = exp(s − v),   v_B = log Σ_B e^s − log Σ_B w       for w > 0
     log_kl    p = s − v,        v_B = log Σ_B e^s − log Σ_B e^w
 
 With h = g·∂p/∂(s − v) and the shares qᵢ, rᵢ = 1/|B| (l2) or the softmax of s and of w within B (kl), the
-gradients are hᵢ − qᵢ Σ_B h in s and rᵢ Σ_B h in w (not for kl, where w is constant). Cost: O(n) compiled,
-O(n²) memory where torch operations must do.
+gradients are hᵢ − qᵢ Σ_B h in s and rᵢ Σ_B h in w (not for kl, where w is constant). Cost: O(n) in the
+compiled kernel, O(n²) memory in torch operations.
 """
 
 from __future__ import annotations

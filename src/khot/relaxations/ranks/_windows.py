@@ -1,10 +1,10 @@
-"""Top-k from soft ranks: windows around the ranks 1 … k, whatever the ranks come from.
+"""Top-k from soft ranks: windows around the ranks 1 … k, for ranks of any kind.
 
     M[r, j] = softmax_j [log σ((r + ½ − ρ_j)/w) + log σ((ρ_j − r + ½)/w)],      y = Σ_{r ≤ k} M[r]
 
-The window σ((r + ½ − ρ)/w) − σ((r − ½ − ρ)/w) is that product of two gates times a factor that is the same
-for all entries, so rows are finite and sum to one for every width w. Weights are summed over blocks of rows,
-forward and backward: O(kn) work, O(n) memory beyond a block.
+The window σ((r + ½ − ρ)/w) − σ((r − ½ − ρ)/w) equals this product of two gates up to a factor that is the
+same for all entries, so rows are finite and sum to one for every width w. Weights are summed over blocks of
+rows, forward and backward. Cost: O(kn) work, O(n) memory beyond a block.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def weights_from_ranks(
     hard: bool,
     kind: cpu.SmallKind | None = None,
 ) -> Tensor:
-    """The weights of the operator called ``name``; short rows by the kernel of that ``kind``."""
+    """The weights of the operator called ``name``; the kernel ``kind`` computes short rows."""
     check_temperature(name, temperature)
     width = temperature if window is None else window
     check_temperature(name, width, "temperature" if window is None else "window")

@@ -1,12 +1,13 @@
 """Sound bounds on ranks and on the k-th best when scores are only known to lie in intervals.
 
-Verification, not smoothing: entry a *surely beats* b if lb_a > ub_b, or lb_a = ub_b and a comes first. Then
+These are for verifying networks, not for training them. Entry a *surely beats* b if lb_a > ub_b, or if
+lb_a = ub_b and a comes first. Then
 
     rank_min_i = 1 + #{j surely beats i},     rank_max_i = n − #{j : i surely beats j},
 
-which is sound and tight: each bound is reached by some scores in the box. O(n log n). The scalar bounds are
+which is sound and tight: some scores in the box reach each bound. Cost: O(n log n). The scalar bounds are
 lines a·x + b below and above a step or an indicator on an interval, for linear relaxations of a whole
-network; their offsets are padded by 4 units in the last place. Reference: the token-reduction notes of Haurum
+network. Their offsets are padded by 4 units in the last place. Reference: the token-reduction notes of Haurum
 et al. (2023).
 """
 
@@ -26,7 +27,17 @@ __all__ = ["Lines", "RankBounds", "delta_bounds", "heaviside_bounds", "kth_best_
 
 
 class RankBounds(NamedTuple):
-    """The lowest and highest rank (1 is the largest score) of each entry; and, for a k, what that decides."""
+    """The result of :func:`khot.rank_bounds`.
+
+    ``rank_min`` and ``rank_max`` are the lowest and highest rank that each entry can have; 1 is the largest
+    score. If k was given, ``kept`` is True for entries that are always among the k largest, ``dropped`` for
+    those that never are, and ``undecided`` for the others; without k these three are None.
+
+    Example:
+        >>> bounds = rank_bounds(torch.tensor([2.0, 0.0]), torch.tensor([3.0, 1.0]), k=1)
+        >>> bounds.rank_min.tolist(), bounds.kept.tolist(), bounds.dropped.tolist()
+        ([1, 2], [True, False], [False, True])
+    """
 
     rank_min: Tensor
     rank_max: Tensor
@@ -36,7 +47,16 @@ class RankBounds(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """lower_slope·x + lower_offset ≤ h(x) ≤ upper_slope·x + upper_offset on the interval."""
+    """Two lines that enclose a function h on an interval.
+
+    ``lower_slope``·x + ``lower_offset`` ≤ h(x) ≤ ``upper_slope``·x + ``upper_offset`` for x in the interval;
+    each field is a tensor of the shape of the intervals.
+
+    Example:
+        >>> lines = heaviside_bounds(torch.tensor([1.0]), torch.tensor([2.0]))  # the step is 1 here
+        >>> lines.lower_slope.tolist(), round(lines.lower_offset.item(), 4)
+        ([0.0], 1.0)
+    """
 
     lower_slope: Tensor
     lower_offset: Tensor
@@ -45,16 +65,18 @@ class Lines(NamedTuple):
 
 
 def rank_bounds(lb: Tensor, ub: Tensor, k: int | None = None) -> RankBounds:
-    r"""Bounds on the descending ranks of scores in [lb, ub], ties by index.
+    r"""Bounds on the descending ranks of scores in [lb, ub]; ties go by index.
+
+    The bounds are sound and tight. Cost: O(n log n).
 
     Args:
         lb: the smallest value each score can have, shape (…, n).
-        ub: the largest.
-        k: if given, also which entries are among the k largest for all scores in the box (``kept``), for none
-            (``dropped``), or for some (``undecided``).
+        ub: the largest value each score can have, same shape.
+        k: if given, also tell which entries are among the k largest for all scores in the box (``kept``), for
+            none (``dropped``), or for some (``undecided``).
 
     Returns:
-        Integer tensors of the shape of ``lb``, and booleans or None.
+        :class:`RankBounds`: integer ranks of the shape of ``lb``, and booleans, or None without ``k``.
 
     Example:
         >>> lb, ub = torch.tensor([2.0, 0.0, 1.0]), torch.tensor([3.0, 1.5, 1.8])
@@ -96,15 +118,17 @@ def rank_bounds(lb: Tensor, ub: Tensor, k: int | None = None) -> RankBounds:
 def kth_best_bounds(x_lb: Tensor, x_ub: Tensor, m_lb: Tensor, m_ub: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Bounds on each coordinate of the k-th best of n vectors, when vectors and scores lie in boxes.
 
+    Cost: O(n log n + nd).
+
     Args:
         x_lb: the smallest value of each coordinate, shape (…, n, d).
-        x_ub: the largest.
+        x_ub: the largest value of each coordinate, same shape.
         m_lb: the smallest value of each score, shape (…, n).
-        m_ub: the largest.
-        k: which: 1 is the vector with the largest score.
+        m_ub: the largest value of each score, same shape.
+        k: the rank: 1 is the vector with the largest score.
 
     Returns:
-        Lower and upper bounds, shape (…, d): over the vectors whose rank can be k.
+        Lower and upper bounds, shape (…, d), taken over all vectors whose rank can be k.
 
     Example:
         >>> x = torch.tensor([[1.0], [2.0], [3.0]])
@@ -127,16 +151,18 @@ def kth_best_bounds(x_lb: Tensor, x_ub: Tensor, m_lb: Tensor, m_ub: Tensor, k: i
 
 
 def heaviside_bounds(low: Tensor, high: Tensor, temperature: float | None = None) -> Lines:
-    r"""Lines around a step h on [low, high]: hard, h(x) = [x ≥ 0], or :math:`\sigma(x/\tau)`.
+    r"""Linear bounds of a step h on [low, high]: the hard step h(x) = [x ≥ 0], or :math:`\sigma(x/\tau)`.
+
+    Cost: elementwise.
 
     Args:
         low: the lower end of each interval.
-        high: the upper end.
-        temperature: τ > 0 of the smooth step, a number in the units of the interval; None for the hard one.
+        high: the upper end of each interval.
+        temperature: τ > 0 of the smooth step, a number in the units of the interval; None for the hard step.
 
     Returns:
-        :class:`Lines` with finite slopes and offsets, also around intervals that are infinite or so short
-        that a slope would overflow: these are 0 and the lines constant.
+        :class:`Lines` with finite slopes and offsets. For intervals that are infinite, or so short that a
+        slope would overflow, the slopes are 0 and the bounds are constants.
 
     Example:
         >>> lines = heaviside_bounds(torch.tensor([-2.0]), torch.tensor([1.0]))
@@ -165,11 +191,16 @@ def heaviside_bounds(low: Tensor, high: Tensor, temperature: float | None = None
 
 
 def delta_bounds(low: Tensor, high: Tensor) -> Lines:
-    """Lines around the indicator of 0 on integers in [low, high].
+    """Linear bounds of the indicator h(x) = [x = 0] on the integers in [low, high].
+
+    Cost: elementwise.
 
     Args:
         low: the lower end of each interval.
-        high: the upper end.
+        high: the upper end of each interval.
+
+    Returns:
+        :class:`Lines` with finite slopes and offsets.
 
     Example:
         >>> lines = delta_bounds(torch.tensor([-1.0]), torch.tensor([3.0]))

@@ -3,7 +3,7 @@
     Σ_i M[k, i] v_i,   M the rows of ``pairwise.py``.
 
 Cost: O(n²) work in blocks, O(n) memory, forward and backward. Reference: the token-reduction notes of Haurum
-et al. (2023), whose hard formula returns nothing, or a sum, on ties; here ties go by index.
+et al. (2023). On ties, their hard formula returns nothing or a sum of vectors; here ties go by index.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ def kth_best(
 ) -> Tensor:
     r"""The vector with the ``k``-th largest score, softly: :math:`\sum_i M_{k,i}\, v_i`.
 
-    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+    Units: the temperature divides differences of scores, the window divides differences of ranks. Cost: O(n²)
+    work in blocks, O(n) memory, forward and backward.
 
     Args:
         values: vectors, shape ``(*scores.shape, d)``.
-        scores: one for each vector. −inf means excluded, +inf is above all others.
-        k: which: 1 is the vector with the largest score.
+        scores: one for each vector. −inf takes no part, +inf is above all others.
+        k: the rank: 1 is the vector with the largest score.
         temperature: > 0, of the comparisons, in the units of the scores; a number or a tensor that broadcasts
             to ``scores.shape`` without ``dim``.
-        window: > 0, the width of the window, in ranks, likewise; by default the temperature.
+        window: > 0, the width of the window in ranks, a number or a tensor like ``temperature``, which is the
+            default.
         dim: the dimension of ``scores`` along which the k-th is taken.
-        mask: boolean, broadcastable to ``scores``; False takes no part, its values are not looked at.
+        mask: boolean, broadcastable to ``scores``; entries with False take no part, their values are not
+            read.
         largest: False takes the k-th smallest score.
-        hard: exactly the k-th of a stable descending sort (one vector for each k, also with ties) forward,
-            this operator's gradient backward.
+        hard: exactly the k-th vector of a stable descending sort forward (one vector for each k, even with
+            ties), this operator's gradient backward.
 
     Returns:
         Shape of ``values`` without the dimension ``dim`` of the scores; 0 where fewer than k are allowed.
@@ -58,6 +61,8 @@ def kth_best(
         >>> values = torch.tensor([[10.0], [20.0], [30.0]])
         >>> round(kth_best(values, torch.tensor([0.1, 0.9, 0.5]), 2, temperature=0.05).item(), 1)
         30.0
+
+    Reference: the token-reduction notes of Haurum, Escalera, Taylor & Moeslund (2023).
     """
     name = "kth_best"
     last = position(name, scores, dim)

@@ -1,11 +1,11 @@
-"""Pairwise top-k: ranks from all comparisons.
+"""Pairwise top-k: ranks from all pairwise comparisons.
 
     r_i = 1 + Σ_{j ≠ i} σ((m_j − m_i)/τ)
 
 and windows around the ranks 1 … k as in ``_windows.py``. The term j = i is left out: σ(0) = ½ would shift
 every rank. Cost: O(n²) work in blocks, O(n) memory, forward and backward; for long rows on the CPU nearly
-linear work (``_comparison_sums.py``). Reference: the token-reduction notes of Haurum et al. (2023), whose
-hard formula returns nothing, or a sum, on ties; here ties go by index.
+linear work (``_comparison_sums.py``). Reference: the token-reduction notes of Haurum et al. (2023). On ties,
+their hard formula returns nothing or a sum; here ties go by index.
 """
 
 from __future__ import annotations
@@ -47,16 +47,18 @@ def pairwise_topk(
 
     and windows around the ranks 1 … k, as in :func:`khot.soft_rank_topk`. Weights may exceed 1.
 
-    Units: the temperature is divided into differences of scores, the window into differences of ranks.
+    Units: the temperature divides differences of scores, the window divides differences of ranks. Cost: O(n²)
+    work, nearly linear for long rows on the CPU; O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the comparisons; a number or a tensor like ``k``.
-        window: > 0, the width of the windows, likewise; by default the temperature.
+        window: > 0, the width of the windows in ranks, a number or a tensor like ``k``; by default the
+            temperature.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -89,7 +91,7 @@ def pairwise_matrix(
 
 
 def pairwise_ranks(z: Tensor, allowed: Allowed) -> Tensor:
-    """Ranks among those allowed; the others are far below, and beat nobody."""
+    """Ranks among the allowed entries; the others are placed far below."""
     z = where_allowed(allowed, z, torch.finfo(z.dtype).min / 4)
     if must_linearise():
         return _PairwiseRanks.forward(z.detach()) + _product(z.detach(), motion(z))

@@ -1,18 +1,19 @@
-"""Soft quantiles: what one more unit of budget adds to the sum of the values that sigmoid top-k selects.
+"""Soft quantiles: what one more unit of budget adds to the sum of the values selected by sigmoid top-k.
 
     Q(q) = Σ_i [y_i(r + 1) − y_i(r)] x_i,      r = (1 − q)(n − 1),      y(b) = sigmoid_topk(x, b, τ)
 
 The weights in brackets are not negative and sum to one. As τ → 0, y(b) is 1 on the ⌊b⌋ largest values and
-b − ⌊b⌋ on the next, so Q interpolates linearly between two neighbours in order: ``torch.quantile``, with the
-minimum at q = 0 and the maximum at q = 1. As τ grows the weights become 1/n, and every quantile the mean.
+b − ⌊b⌋ on the next, so Q interpolates linearly between two neighbouring order statistics, as
+``torch.quantile`` does: the minimum at q = 0 and the maximum at q = 1. As τ grows, the weights become 1/n and
+every quantile becomes the mean.
 
-Q decreases in r, so quantiles never cross: Q = ∫ m(b) db over [r, r + 1], with m(b) the mean of x under the
-weights σ′((x − t)/τ) around the threshold t of the budget b; t falls as b grows, and with it this mean,
-because σ′ is log-concave.
+Q decreases in r, so quantiles never cross. Indeed Q = ∫ m(b) db over [r, r + 1], where m(b) is the mean of x
+under the weights σ′((x − t)/τ) around the threshold t of the budget b. As b grows t falls, and this mean
+falls with it, because σ′ is log-concave.
 
-Units: τ is divided into x, so Q(a x + c; aτ) = a Q(x; τ) + c for a > 0. Differences of weights have as many
-digits less as 1/n is small: all is computed in float64. Cost: two calls of sigmoid top-k for each q, O(n).
-Reference: Wijk et al. (2025) for sigmoid top-k.
+Units: τ divides x, so Q(a x + c; aτ) = a Q(x; τ) + c for a > 0. Differences of weights lose about log₁₀ n
+digits, so everything is computed in float64. Cost: two calls of sigmoid top-k for each q, O(n). Reference:
+Wijk et al. (2025) for sigmoid top-k.
 """
 
 from __future__ import annotations
@@ -43,24 +44,27 @@ def soft_quantile(
 
     .. math:: Q(q) = \sum_i \big[y_i(r + 1) - y_i(r)\big]\, x_i, \qquad r = (1 - q)(n - 1)
 
-    with :math:`y(b)` the weights of :func:`khot.sigmoid_topk` for the budget b. As τ → 0 this is
-    ``torch.quantile(x, q)``, also at the ends, where it is the minimum and the maximum; at τ of the size of
-    the spread most entries have a gradient; as τ grows every quantile becomes the mean. It never decreases
-    in q. (In an entry far from the quantile it may decrease a little: the gradient sums to one, but is not a
-    distribution.)
+    with :math:`y(b)` the weights of :func:`khot.sigmoid_topk` for the budget b. As τ → 0 this becomes
+    ``torch.quantile(x, q)``, including the minimum at q = 0 and the maximum at q = 1. If τ is about the
+    spread of the values, most entries have a gradient; as τ grows, every quantile becomes the mean. Quantiles
+    never decrease in q. (They may decrease slightly in an entry far from the quantile: the gradient sums to
+    one but can have negative entries.)
 
-    Units: the temperature is divided into ``x``; a·x at the temperature a·τ has a times the quantile.
+    Units: the temperature divides ``x``: scaling both x and τ by a scales the quantile by a. Cost: O(n), two
+    calls of :func:`khot.sigmoid_topk` for each q, in float64.
 
     Args:
-        x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.
-        q: in [0, 1]: a number, or a floating-point tensor of none or one dimension.
+        x: values, a floating-point tensor of any shape. A row with an allowed entry that is not finite gives
+            NaN.
+        q: in [0, 1]: a number, or a floating-point tensor with at most one dimension.
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         dim: the dimension to reduce.
         keepdim: keep it, with length 1.
-        mask: boolean, broadcastable to ``x``; False takes no part. A row without any allowed entry gives 0.
+        mask: boolean, broadcastable to ``x``; entries with False take no part. A row with no allowed entry
+            gives 0.
 
     Returns:
-        Quantiles of the shape of ``x`` without ``dim``; for a ``q`` of one dimension, that one in front.
+        Quantiles of the shape of ``x`` without ``dim``; if ``q`` has one dimension, it comes first.
 
     Example:
         >>> x = torch.tensor([4.0, 1.0, 2.0, 9.0])
@@ -86,17 +90,19 @@ def soft_median(
 
     .. math:: m = \sum_i \big[y_i(\tfrac{n + 1}{2}) - y_i(\tfrac{n - 1}{2})\big]\, x_i
 
-    As τ → 0 it is the mean of the two in the middle of an even number of values, as in numpy;
-    :func:`torch.median` takes the lower of them.
+    For an even number of values the limit τ → 0 is the mean of the two in the middle, as in NumPy;
+    :func:`torch.median` takes the lower of the two.
 
-    Units: the temperature is divided into ``x``.
+    Units: the temperature divides ``x``. Cost: O(n), two calls of :func:`khot.sigmoid_topk`, in float64.
 
     Args:
-        x: values, any floating shape. A row with an allowed entry that is not finite gives NaN.
-        temperature: as in :func:`khot.soft_quantile`.
+        x: values, a floating-point tensor of any shape. A row with an allowed entry that is not finite gives
+            NaN.
+        temperature: > 0, as in :func:`khot.soft_quantile`.
         dim: the dimension to reduce.
         keepdim: keep it, with length 1.
-        mask: boolean, broadcastable to ``x``; False takes no part. A row without any allowed entry gives 0.
+        mask: boolean, broadcastable to ``x``; entries with False take no part. A row with no allowed entry
+            gives 0.
 
     Returns:
         Medians of the shape of ``x`` without ``dim``.

@@ -3,9 +3,9 @@
     rank(x) = argmin ½‖r − x/τ‖²  over  r ∈ P(1, 2, …, n),      the convex hull of all permutations,
     sort(x) = argmin ½‖s − ρ/τ‖²  over  s ∈ P(x),               ρ = (n, …, 1),
 
-or with the Kullback–Leibler divergence in place of the square. Solved exactly: one sort and one isotonic
-regression, O(n log n); the backward pass is O(n). Reference: Blondel, Teboul, Berthet & Djolonga (2020),
-Fast Differentiable Sorting and Ranking.
+or with the Kullback–Leibler divergence in place of the square. The solution is exact. Cost: one sort and one
+isotonic regression, O(n log n); the backward pass is O(n). Reference: Blondel, Teboul, Berthet & Djolonga
+(2020), Fast Differentiable Sorting and Ranking.
 """
 
 from __future__ import annotations
@@ -51,19 +51,21 @@ def soft_rank(
 
     .. math:: r = \operatorname*{arg\,min}_{r \in \mathcal{P}(1, \dots, n)} \tfrac12 \|r - x/\tau\|^2
 
-    The smallest entry has rank 1, the largest n; as τ → 0 these are the ranks, as τ grows all become
-    (n + 1)/2. They always sum to n(n + 1)/2, equal entries have equal ranks.
+    The smallest entry has rank 1, the largest rank n. As τ → 0 the result becomes the exact ranks; as τ
+    grows, all ranks become (n + 1)/2. The ranks always sum to n(n + 1)/2, and equal entries have equal ranks.
 
-    Units: the temperature is divided into ``x``, and a difference of τ is worth one rank.
+    Units: the temperature divides ``x``: a difference of τ is worth one rank. Cost: O(n log n), a sort and an
+    isotonic regression; the backward pass is O(n).
 
     Args:
-        x: scores, any floating shape.
+        x: scores, a floating-point tensor of any shape.
         regularization: ``"l2"``, or ``"kl"``: the exponential of the entropic projection on the logarithms.
-            With it, descending ranks are not n + 1 minus the ascending ones.
+            With ``"kl"`` descending ranks are not n + 1 minus the ascending ones.
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
         descending: rank 1 for the largest entry.
         dim: the dimension along which to rank.
-        mask: boolean, broadcastable to ``x``; False takes no part and gets rank 0. −inf does not exclude.
+        mask: boolean, broadcastable to ``x``; entries with False take no part and get rank 0. (A score of
+            −inf does take part.)
 
     Returns:
         Ranks in the shape and dtype of ``x``.
@@ -121,20 +123,21 @@ def soft_sort(
     .. math:: s = \operatorname*{arg\,min}_{s \in \mathcal{P}(x)} \tfrac12 \|s - \rho/\tau\|^2,
               \qquad \rho = (n, \dots, 1)
 
-    As τ → 0 these are the sorted values, as τ grows all become the mean.
+    As τ → 0 the result becomes the sorted values; as τ grows, all values become the mean.
 
-    Units: the temperature is divided into ranks, so it has the units of 1/x: where no gap between neighbours
-    in order exceeds 1/τ, the values are exactly the sorted ones.
+    Units: the temperature divides the ranks, so it has the units of 1/x. If no gap between neighbouring
+    sorted values exceeds 1/τ, the result is exactly the sorted values. Cost: O(n log n), a sort and an
+    isotonic regression; the backward pass is O(n).
 
     Args:
-        x: values, any floating shape. Infinite ones keep their places at the ends, without a gradient, and
-            the finite ones are softly sorted among themselves.
-        regularization: ``"l2"`` or ``"kl"`` (on the exponentials; the result is its logarithm).
+        x: values, a floating-point tensor of any shape. Infinite values keep their places at the ends,
+            without a gradient; the finite ones are softly sorted among themselves.
+        regularization: ``"l2"`` or ``"kl"`` (applied to the exponentials; the result is the logarithm).
         temperature: > 0, a number or a tensor that broadcasts to ``x.shape`` without ``dim``.
-        descending: from the largest down.
+        descending: sort from the largest to the smallest.
         dim: the dimension along which to sort.
-        mask: boolean, broadcastable to ``x``; False takes no part: the allowed values come first, in order,
-            and the places left over are 0.
+        mask: boolean, broadcastable to ``x``; entries with False take no part: the allowed values come first,
+            in order, and the remaining places are 0.
 
     Returns:
         Values in the shape and dtype of ``x``, in order along ``dim``.
@@ -208,7 +211,7 @@ def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization:
 
 
 def check_regularization(name: str, regularization: str) -> None:
-    """Raise unless it is one of the two."""
+    """Raise unless ``regularization`` is ``"l2"`` or ``"kl"``."""
     check_choice(name, "regularization", regularization, get_args(Regularization))
 
 

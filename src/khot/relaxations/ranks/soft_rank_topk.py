@@ -4,12 +4,12 @@
     M[r, j] = softmax_j [log σ((r + ½ − ρ_j)/w) + log σ((ρ_j − r + ½)/w)]     row r: 'the r-th best'
     y = Σ_{r ≤ k} M[r]
 
-The rows are finite and sum to one for every width (``_windows.py``). The project topknets, whose operator
-this is, pairs 0-based positions with 1-based ranks, and so picks the ranks 1, 1, 2 for k = 3; and its ``+
-1e-8`` lets rows fade to 0.
+The rows are finite and sum to one for every width (``_windows.py``). This is the operator of the topknets
+project, corrected: the published code pairs 0-based positions with 1-based ranks, so for k = 3 it picks the
+ranks 1, 1, 2, and its ``+ 1e-8`` lets rows fade to 0.
 
-Ties leak: with the ranks 2, 2, 2, 4 a quarter of row 3 lies on the fourth entry; weights may exceed 1. Cost:
-a sort and O(kn). References: the topknets project; Blondel et al. (2020) for the ranks.
+With ties, weight leaks: for the ranks 2, 2, 2, 4 a quarter of row 3 lies on the fourth entry. Weights may
+exceed 1. Cost: a sort and O(kn). References: the topknets project; Blondel et al. (2020) for the ranks.
 """
 
 from __future__ import annotations
@@ -45,18 +45,19 @@ def soft_rank_topk(
     with :math:`\rho` the descending soft ranks. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
-    Units: the temperature is divided into the scores, and a difference of τ is worth one rank; the window
-    is divided into differences of ranks.
+    Units: the temperature divides the scores, and a difference of τ is worth one rank; the window divides
+    differences of ranks. Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, of the ranks; a number or a tensor like ``k``.
-        window: > 0, the width of the windows, likewise; by default the temperature.
+        window: > 0, the width of the windows in ranks, a number or a tensor like ``k``; by default the
+            temperature.
         regularization: of the ranks, ``"l2"`` or ``"kl"``.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -88,7 +89,8 @@ def soft_rank_matrix(
 ) -> Tensor:
     """The rows of `soft_rank_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "soft_rank_matrix"
     check_regularization(name, regularization)

@@ -1,1 +1,1 @@
-"""Operators with a row for every rank: sorting matrices, sorting networks, sequences of draws, transport."""
+"""Operators with one row per rank: sorting matrices, sorting networks, successive draws, transport."""

@@ -1,14 +1,14 @@
 """A soft sorting network as two operations of a compiled graph: its weights, and their gradients.
 
-What ``network.py`` does layer by layer with a graph, in place and with the derivatives written out. With q
-the probability that a comparator swaps, of values whose difference is d, and u, v the weights of its wires,
+This does what ``network.py`` does layer by layer, but in place and with the derivatives written out. For a
+comparator, let d be the difference of its values, q its swap probability, and u, v the weights of its wires:
 
     weights    (u, v) ↦ (u − q(u − v), v + q(u − v)),                 from the last layer to the first,
     gradients  (ḡ, h̄) ↦ (ḡ − q(ḡ − h̄), h̄ + q(ḡ − h̄)),   q̄ = −(ḡ − h̄)(u − v),     from the first to the last,
     values     d̄ = F′(d) ((ā − b̄) d − q̄),   (ā, b̄) ↦ (ā − q(ā − b̄) + d̄, b̄ + q(ā − b̄) − d̄),    and back again.
 
-All that is kept for the backward pass are d and u − v of every comparator. Wires are in front and the batch
-is last, so that comparators of neighbours, too, work on whole rows of memory.
+Only d and u − v of every comparator are kept for the backward pass. The dimension of the wires comes first
+and the batch last, so that even comparators of neighbouring wires work on contiguous memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def through_network(
 ) -> Tensor:
     """Weights (…, m, wires) before the network for ``n`` values, of ``wanted`` (…, m, k) after it.
 
-    The values are ``z`` (…, wires), of which the first ``count`` (…, 1) take part.
+    The values are ``z`` (…, wires); the first ``count`` (…, 1) of them take part.
     """
     wanted = wanted.expand(*z.shape[:-1], *wanted.shape[-2:])
     return cast("Passes", _Passes.apply(z, wanted, count, network, distribution, n))[0]  # pyright: ignore[reportUnknownMemberType]

@@ -1,19 +1,19 @@
-"""Entropic transport of scores to the anchors k, k − 1, …, 1 and 0: which entry takes which rank.
+"""Entropic optimal transport of scores to the anchors k, k − 1, …, 1 and 0: which entry takes which rank.
 
 With costs (zᵢ − a)² the plan is exp(a·zᵢ + g_a), in units of the temperature, normalised over the anchors.
-The anchor k + 1 − r, 'rank r', takes the mass of one entry, the anchor 0 the rest. Between rank r and the
-next anchor an entry has the log odds zᵢ − t_r, so the unknowns are k thresholds t, at which
+The anchor k + 1 − r stands for rank r and takes the mass of one entry; the anchor 0 takes the rest. Between
+rank r and the next anchor an entry has the log-odds zᵢ − t_r. So the unknowns are k thresholds t, with
 
     Σᵢ S_ir = r,     S_ir = P(entry i takes one of the ranks 1 … r),
     −∂(Σᵢ S_il)/∂t_m = Σᵢ S_il (1 − S_im)   for l ≤ m, symmetric.
 
 The equations are the gradient of a convex function of t. Newton's method, damped so that the function cannot
-increase, takes 3–15 steps; alternate scaling (Sinkhorn) takes thousands at low temperatures. Thresholds are
-relative to the scores beside them, and tails are summed, not subtracted from 1: digits are kept at all
-scales.
+increase, takes 3–15 steps; Sinkhorn's alternate scaling takes thousands at low temperatures. To keep all
+digits at every scale, thresholds are relative to nearby scores, and tails are summed instead of subtracted
+from 1.
 
-Derivatives: two more Newton steps from the root, which is a constant, with their graph. One such step is the
-implicit function theorem; as a step squares the error, two are right to the third order.
+For derivatives, two more Newton steps are taken with a graph, starting at the root, which is held constant.
+One such step is the implicit function theorem; a step squares the error, so two are right to third order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def transport_weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) 
 
 
 def transport_rows(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
-    """The rows (…, m, n) of consecutive ``ranks`` (…, m), of which the last is k."""
+    """The rows (…, m, n) of consecutive ``ranks`` (…, m), the last of which is k."""
     plan, back = _plan(z, allowed, ranks[..., -1:], ranks.shape[-1])
     slot = (ranks - 1).clamp(0, plan.shape[-1] - 1).unsqueeze(-1)
     rows = plan.transpose(-1, -2).gather(-2, slot.expand(*slot.shape[:-1], z.shape[-1]))

@@ -1,11 +1,11 @@
 """Sorting networks as lists of layers: which wires are compared, and which of them matter for the k best.
 
-Wire 0 ends with the largest value. A comparator takes two wires and leaves the larger value on the one with
-the lower number; all are of this kind, so wires at the end that hold nothing stay where they are, and a
-network for n values is a larger one without its last wires.
+After the last layer, wire 0 holds the largest value. Every comparator takes two wires and puts the larger
+value on the one with the lower number. So empty wires at the end stay empty, and a network for n values is a
+larger network without its last wires.
 
-The k best values of n are on the wires 0 … k − 1 after the last layer. Going backwards, each layer needs
-some more wires, always the first ones: layers are cut to those.
+The k best of n values end on the wires 0 … k − 1. Going backwards, each layer needs some more wires, always
+the first ones; each layer is cut to the wires it needs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Network = Literal["bitonic", "odd_even"]
 class Layer:
     """Comparators that work at the same time.
 
-    Groups of 2·``distance`` wires follow each other from the wire ``first``. The i-th wire of a group's first
-    half is compared with the i-th of its second half, which is taken backwards if ``mirrored``. All other
-    wires pass.
+    Groups of 2·``distance`` wires follow each other from the wire ``first`` on. The i-th wire of a group's
+    first half is compared with the i-th wire of its second half; if ``mirrored``, the second half is taken
+    backwards. All other wires pass through unchanged.
 
     Attributes:
         distance: half the size of a group.

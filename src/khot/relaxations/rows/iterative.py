@@ -1,10 +1,10 @@
-"""Iterative top-k: a softmax around the largest score, k times, the largest taken out after each.
+"""Iterative top-k: k times a softmax around the largest score, which is removed after each.
 
     M[r, j] = softmax_j (−(x_j − x_[r])²/τ)  over the entries of rank r and below,      y = Σ_{r ≤ k} M[r]
 
-with x_[r] the r-th largest. As printed by Pietruszka et al. (2021, Algorithm 1) the softmax subtracts the
-largest term from its denominator, so rows sum to more than one, and 0/0 is possible; that is kept as
-``variant="as-printed"`` to reproduce the paper with, and the usual softmax is the default.
+with x_[r] the r-th largest. As printed by Pietruszka et al. (2021, Algorithm 1), the softmax subtracts the
+largest term from its denominator: rows then sum to more than one, and 0/0 is possible. This form is kept as
+``variant="as-printed"`` to reproduce the paper; the default is the usual softmax.
 
 Rows sum to one; a column may sum to more, so weights may exceed 1. Cost: a sort and O(kn) work (a selection
 of vectors of length d: O(knd)), O(n) memory beyond a block of rows. References: Goyal, Neubig, Dyer &
@@ -50,24 +50,24 @@ def iterative_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, one softmax after another.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by one softmax after another.
 
     .. math:: y_j = \sum_{r=1}^k \operatorname{softmax}_j\big(-(x_j - x_{[r]})^2/\tau\big)
 
-    the r-th softmax over what is left when the r − 1 largest are gone. Weights may exceed 1
-    (``khot.topk(…, capped=True)`` projects them).
+    where the r-th softmax runs over the entries that remain when the r − 1 largest are removed. Weights may
+    exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
-    Units: the temperature is divided into *squared* differences of scores: scores times a want τ times
-    a².
+    Units: the temperature divides *squared* differences of scores: if you scale the scores by a, scale τ by
+    a². Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, in units of a *squared* score; a number or a tensor like ``k``.
         variant: ``"corrected"``, or ``"as-printed"`` (rows do not sum to one and may be infinite).
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -109,7 +109,8 @@ def iterative_matrix(
 ) -> Tensor:
     """The rows of `iterative_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "iterative_matrix"
     check_choice(name, "variant", variant, get_args(Variant))

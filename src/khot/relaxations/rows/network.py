@@ -3,11 +3,12 @@
     (a, b) ↦ (p a + q b, q a + p b),    p = F((a − b)/τ),   q = 1 − p,      F a logistic or Cauchy CDF
 
 A layer of comparators is a doubly stochastic matrix L_t that depends on the values before it. The product of
-all is the soft permutation matrix, of which the rows 1 … k are wanted. They go backwards through the layers,
-M ↦ M L_t, and so does their sum, y = L_1ᵀ … L_Tᵀ 1_k, which is one vector: weights cost O(n) per layer and
-lie in [0, 1]. A network of many layers is cut into segments, of which only the values at the start are kept.
+all layers is the soft permutation matrix, whose rows 1 … k are wanted. They go backwards through the layers,
+M ↦ M L_t, and so does their sum, y = L_1ᵀ … L_Tᵀ 1_k. That sum is one vector, so the weights cost O(n) per
+layer; they lie in [0, 1]. A network of many layers is cut into segments, and only the values at the start of
+each segment are kept.
 
-Not permutation equivariant: who meets whom depends on the order of the entries. Cost: O(n log² n) for the
+Not permutation equivariant: which entries are compared depends on their order. Cost: O(n log² n) for the
 bitonic network, O(n²) work and O(n √n) memory for odd-even. References: Petersen, Borgelt, Kuehne & Deussen
 (2021), Differentiable Sorting Networks, and (2022), Differentiable Top-k Classification Learning.
 """
@@ -55,19 +56,19 @@ def network_topk(
 
     at every comparator. The result depends on the order of the entries.
 
-    Units: the temperature is divided into differences of scores, at every comparator again: the more
-    layers, the blunter.
+    Units: the temperature divides differences of scores, at every comparator: more layers give softer
+    weights. Cost: O(n log² n) for the bitonic network; O(n²) work and O(n √n) memory for odd-even.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; the inverse of what the authors call steepness.
         network: ``"bitonic"``, about ½ log₂² n layers, or ``"odd_even"``, n layers.
-        distribution: ``"logistic"`` or ``"cauchy"``, whose heavy tails keep a gradient between scores that
-            are far apart, and come to the hard top-k only as fast as τ falls.
+        distribution: ``"logistic"`` or ``"cauchy"``. The heavy tails of the Cauchy CDF keep a gradient
+            between scores that are far apart; the error against the hard top-k then falls only like τ.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -103,7 +104,8 @@ def network_matrix(
 ) -> Tensor:
     """The rows of `network_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "network_matrix"
     _check(name, network, distribution)

@@ -1,11 +1,11 @@
-"""Neuralsort top-k: the r-th largest score as the solution of a linear problem, softened.
+"""Neuralsort top-k: a softmax over the linear problem whose solution is the r-th largest score.
 
     M[r, j] = softmax_j [((n + 1 − 2r) x_j − A_j)/τ],      A_j = Σ_l |x_j − x_l|,      y = Σ_{r ≤ k} M[r]
 
 The sums A need no n × n tensor. With S_j = Σ_l sign(x_j − x_l), the number of scores below minus the number
-above, A_j = S_j x_j − Σ_l sign(x_j − x_l) x_l, and both sums are made of prefix sums of the sorted row. S is
-constant between ties, and sign(0) = 0 at them, so this form has the right derivatives too. Everything is
-relative to the k-th largest score and in float64: A grows with n, and its digits matter.
+above, A_j = S_j x_j − Σ_l sign(x_j − x_l) x_l. Both sums come from prefix sums of the sorted row. S is
+constant between ties, and sign(0) = 0 at ties, so this form has the right derivatives too. Everything is
+relative to the k-th largest score and in float64, because A grows with n and its digits matter.
 
 Rows sum to one; a column may sum to more than one, so weights may exceed 1. Cost: a sort, O(kn) work, and
 O(n) memory beyond a block of rows. Reference: Grover, Wang, Zweig & Ermon (2019).
@@ -45,16 +45,16 @@ def neuralsort_topk(
 
     with n the number of allowed entries. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects them).
 
-    Units: the temperature is divided into sums of n differences of scores: at the same τ a longer row is
-    sharper.
+    Units: the temperature divides sums of n differences of scores: at the same τ a longer row is sharper.
+    Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -93,7 +93,8 @@ def neuralsort_matrix(
 ) -> Tensor:
     """The rows of `neuralsort_topk`, shape (…, k, n), the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     return relaxed_matrix(
         "neuralsort_matrix",

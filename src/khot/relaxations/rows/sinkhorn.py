@@ -1,14 +1,14 @@
-"""Sinkhorn top-k: entropic transport of the scores to the anchors 0 and 1 (SOFT top-k).
+"""Sinkhorn top-k: entropic optimal transport of the scores to the anchors 0 and 1 (SOFT top-k).
 
     Γ = argmin Σ Γ_ia (xᵢ − a)² + ε Σ Γ_ia log Γ_ia,    Σ_a Γ_ia = 1/n,    Σᵢ Γ_i1 = k/n,    y = n Γ_·1
 
-Between the two anchors entry i has the log odds (xᵢ² − (xᵢ − 1)²)/ε + const = 2xᵢ/ε + const, and the
-constant is the one at which Σy = k: this is exactly sigmoid top-k at the temperature ε/2. It is computed as
-that; alternate scaling has not converged after 2·10⁵ iterations at ε = 0.01.
+Between the two anchors entry i has the log-odds (xᵢ² − (xᵢ − 1)²)/ε + const = 2xᵢ/ε + const, where the
+constant makes Σy = k. This is exactly sigmoid top-k at the temperature ε/2, and is computed that way;
+Sinkhorn's alternate scaling has not converged after 2·10⁵ iterations at ε = 0.01.
 
-The sorted variant has the anchors 0, 1, …, k, one for each rank and one for the rest, and a row for each
-rank; see ``_sorted_transport.py``. Cost: that of sigmoid top-k; sorted, a sort, O(nk) memory, and O(nk²) work
-in each of 3–15 steps. Reference: Xie et al. (2020).
+The sorted variant has the anchors 0, 1, …, k: one for each rank and one for the rest. It has a row for each
+rank; see ``_sorted_transport.py``. Cost: that of sigmoid top-k; for the sorted variant a sort, O(nk) memory,
+and O(nk²) work in each of 3–15 steps. Reference: Xie et al. (2020).
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ def sinkhorn_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by entropic transport.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, by entropic optimal transport.
 
     .. math:: \min_\Gamma \sum_{i,a} \Gamma_{ia} (x_i - a)^2 +
               \varepsilon \sum_{i,a} \Gamma_{ia} \log \Gamma_{ia}, \qquad y_i = n\, \Gamma_{i1}
 
-    from n entries of mass 1/n to the anchors 0 and 1, which takes k/n. It equals
-    ``sigmoid_topk(x, k, temperature=ε/2)`` and is computed as that.
+    from n entries of mass 1/n each to the anchors 0 and 1; anchor 1 takes k/n. The result equals
+    ``sigmoid_topk(x, k, temperature=ε/2)`` and is computed that way.
 
-    Units: the temperature is ε, divided into *twice* the scores: as sharp as ``sigmoid_topk`` at τ = ε/2.
+    Units: the temperature is ε, which divides *twice* the scores: as sharp as ``sigmoid_topk`` at τ = ε/2.
+    Cost: O(n); with ``variant="sorted"``, O(nk) memory and O(nk²) work in each of 3–15 steps.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
             It need not be an integer, except with ``variant="sorted"`` (where a tensor is rounded).
         temperature: ε > 0, a number or a tensor like ``k``. The costs are not normalised.
-        variant: ``"plain"``, or ``"sorted"``: with the anchors 0, 1, …, k, where y is the mass that does not
-            go to 0. Meant for small k: it takes O(nk) memory.
+        variant: ``"plain"``, or ``"sorted"`` with the anchors 0, 1, …, k, where y is the mass that does not
+            go to anchor 0. The sorted variant is meant for small k: it takes O(nk) memory.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
@@ -95,8 +96,8 @@ def sinkhorn_matrix(
 ) -> Tensor:
     """The rows of `sinkhorn_topk` with ``variant="sorted"``, shape (…, k, n), the entries of ``dim`` last.
 
-    Row r is the r-th best and sums to 1, a column to at most 1; rows beyond the number of allowed entries are
-    0. Arguments as there, k an integer.
+    Row r is the r-th best and sums to 1, a column sums to at most 1; rows beyond the number of allowed
+    entries are 0. The arguments are the same; k is an integer.
     """
     name = "sinkhorn_matrix"
     tau = _halved(name, scores, temperature, dim)

@@ -47,15 +47,15 @@ def softsort_topk(
     with :math:`x_{[r]}` the r-th largest score. Weights may exceed 1 (``khot.topk(…, capped=True)`` projects
     them).
 
-    Units: the temperature is divided into differences of scores.
+    Units: the temperature divides differences of scores. Cost: a sort and O(kn) work, O(n) memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -92,7 +92,8 @@ def softsort_matrix(
 ) -> Tensor:
     """The rows of `softsort_topk`, shape (…, k, n) with the entries of ``dim`` last: row r is the r-th best.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     return relaxed_matrix(
         "softsort_matrix",

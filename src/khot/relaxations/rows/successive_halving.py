@@ -1,18 +1,19 @@
-"""Successive halving: a tournament in which the worst meet the best, until k are left.
+"""Successive halving: a tournament that pairs the best with the worst until k are left.
 
-In each round the entries are sorted, the best of them that need an opponent meet the worst in turn, and the
-two of a pair become one with shares and score
+Each round sorts the entries and pairs good ones with bad ones: the best entry that needs an opponent with the
+worst, the next best with the next worst, and so on; the very best pass on alone if fewer pairs are needed.
+The two entries of a pair become one, with the share w for entry i, 1 − w for entry j, and the new score v′:
 
     w = σ((v_i − v_j)/τ),    v′ = w v_i + (1 − w) v_j,
 
 so m entries become max(k, ⌈m/2⌉). Each entry ends in exactly one of k slots with one weight, the product of
 its shares: the operator is a pair (slot, weight) computed from scores alone. Weights lie in [0, 1] and sum to
-one in each slot. Gradients flow through scores and weights; who meets whom is not differentiated.
+one in each slot. Gradients flow through scores and weights; the pairing itself is not differentiated.
 
 Cost: O(n log n) for the first sort, O(n) work and memory for the rest, in ⌈log₂(n/k)⌉ rounds (the iterative
-softmax it replaces takes O(kn)). Equal to the published algorithm where n/k is a power of two; other n and k,
-for which the published code fails, are this file's. Reference: Pietruszka, Borchmann & Graliński (2021),
-Successive Halving Top-k Operator.
+softmax that it replaces takes O(kn)). The result equals the published algorithm if n/k is a power of two. For
+other n and k, where the published code fails, the pairing is this file's own. Reference: Pietruszka,
+Borchmann & Graliński (2021), Successive Halving Top-k Operator.
 """
 
 from __future__ import annotations
@@ -64,17 +65,20 @@ def successive_halving_topk(
     .. math:: y_i = \prod_{\text{rounds}} \sigma\big(\pm(v_i - v_j)/\tau\big), \qquad
               v' = w\, v_i + (1 - w)\, v_j
 
-    Units: the temperature is divided into differences of scores.
+    In each round good entries are paired with bad ones, and each pair becomes one entry. Gradients flow
+    through scores and weights; the pairing itself is not differentiated.
+
+    Units: the temperature divides differences of scores. Cost: a sort, and O(n) work and memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``; 1/τ is the constant C of the paper.
         boost: how a pair shares its slot: ``"softmax"``, or ``"base20"``, the softmax of
-            :math:`20^{v/\tau}` of the authors' code, for scores in [0, 1]; not invariant to shifts.
+            :math:`20^{v/\tau}` in the authors' code, for scores in [0, 1]; it is not invariant to shifts.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -124,7 +128,8 @@ def successive_halving_matrix(
     """The slots of `successive_halving_topk`, shape (…, k, n) with the entries of ``dim`` last.
 
     Each row sums to 1, each column has one entry; rows beyond the number of allowed entries are 0. The rows
-    are about in the order of their scores: there is no sort after the last round. Arguments as there.
+    are only approximately in the order of their scores, because there is no sort after the last round. The
+    arguments are the same.
     """
     name = "successive_halving_matrix"
     check_choice(name, "boost", boost, get_args(Boost))
@@ -145,10 +150,10 @@ def successive_halving_select(
     boost: Boost = "softmax",
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """What `successive_halving_matrix` times ``values`` (…, n, d) is, without the matrix: O(nd).
+    """`successive_halving_matrix` times ``values`` (…, n, d), computed without the matrix in O(nd).
 
     Returns:
-        The blends (…, k, d), and the weights (…, n).
+        The mixed vectors (…, k, d), and the weights (…, n).
     """
     name = "successive_halving_select"
     check_choice(name, "boost", boost, get_args(Boost))

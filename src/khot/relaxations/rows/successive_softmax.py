@@ -2,10 +2,10 @@
 
     α₁ = x,    p_r = softmax(α_r/τ),    α_{r+1} = α_r + log(1 − p_r),      y = Σ_{r ≤ k} p_r
 
-What was drawn with probability p is left with a share of 1 − p. The logarithm is taken without cancellation:
-at the largest entry, where 1 − p may be 0 in floating point, as the difference of two logsumexps.
+An entry drawn with probability p keeps a share of 1 − p. The logarithm is computed without cancellation: at
+the largest entry, where 1 − p may be 0 in floating point, it is the difference of two logsumexps.
 
-Each draw sums to one; a column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
+Each draw sums to one. A column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
 ``capped=True`` projects them on the capped simplex. Cost: O(kn) work and memory. References: Plötz & Roth
 (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable Subset Sampling via
 Continuous Relaxations.
@@ -54,16 +54,20 @@ def successive_softmax_topk(
     .. math:: y = \sum_{r=1}^k p_r, \qquad p_r = \operatorname{softmax}(\alpha_r/\tau), \qquad
               \alpha_{r+1} = \alpha_r + \log(1 - p_r), \qquad \alpha_1 = x
 
-    Units: the temperature is divided into the scores and into the logarithms that are added to them.
+    Each draw takes the probabilities of a softmax, and an entry drawn with probability p keeps a share of
+    1 − p for the next draws. Weights may exceed 1.
+
+    Units: the temperature divides the scores and the logarithms that are added to them. Cost: O(kn) work and
+    memory.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: an integer, 0 ≤ k ≤ n, or a tensor that broadcasts to ``scores.shape`` without ``dim`` (rounded).
         temperature: > 0, a number or a tensor like ``k``.
         capped: project the weights, which may exceed 1, on the capped simplex.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward.
 
     Returns:
@@ -114,7 +118,8 @@ def successive_softmax_matrix(
 ) -> Tensor:
     """The draws of `successive_softmax_topk`, shape (…, k, n) with the entries of ``dim`` last.
 
-    Each row sums to 1; rows beyond the number of allowed entries are 0. Arguments as there, k an integer.
+    Each row sums to 1; rows beyond the number of allowed entries are 0. The arguments are the same; k is an
+    integer.
     """
     name = "successive_softmax_matrix"
     tau = _per_row(name, scores, temperature, dim)

@@ -1,1 +1,1 @@
-"""The threshold family: a gate for each entry, tied by one threshold so that the weights sum to k."""
+"""The threshold family: one gate per entry, and one shared threshold that makes the weights sum to k."""

@@ -1,10 +1,10 @@
-"""The threshold of the sparse gate of norm 2 by one sort: for exported graphs and other devices.
+"""The threshold of the sparse gate with norm 2, by one sort: for exported graphs and other devices.
 
-In units of τ from the anchor, the ⌈k⌉-th best, the offset e of yᵢ = clamp(zᵢ + e, 0, 1) lies in [0, 1]: the
-anchor's own weight. There each entry has one breakpoint: those below the anchor begin to grow at −z, those
-above it have grown to 1 at 1 − z. Between two breakpoints Σy is linear, so the sums at all of them tell which
-piece holds the root, and a Newton step from its middle ends there. More such steps restore the digits that
-the sums have lost.
+Let z be the scores in units of τ, relative to the anchor, the ⌈k⌉-th best. The offset e in
+yᵢ = clamp(zᵢ + e, 0, 1) is the anchor's own weight, so it lies in [0, 1]. On that range each entry has one
+breakpoint: an entry below the anchor starts to grow at −z, an entry above it reaches 1 at 1 − z. Between two
+breakpoints Σy is linear, so the sums at all breakpoints tell which piece holds the root, and a Newton step
+from the middle of that piece reaches it. Further Newton steps restore the digits lost in the sums.
 """
 
 from __future__ import annotations

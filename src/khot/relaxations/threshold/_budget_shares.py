@@ -1,18 +1,19 @@
-"""∂y/∂k where it cannot be had from the slopes: in rows that are nearly hard, and in rows that are settled.
+"""∂y/∂k where the slopes cannot give it: in rows that are nearly hard, and in rows that are settled.
 
     ∂y/∂k = w/W,   w = F′,   W = Σw.
 
 If k is an integer and the gap g between the k-th and the next score is wide (in units of τ), all of w is
-exp(−hundreds), too small for a float; their ratios are not. With b the distance of a score from the
-threshold, d₁ + d₂ = g those of the nearest above and below it, and r how much farther another one is,
+about exp(−hundreds), too small for a float; the ratios are not. Let b be the distance of a score from the
+threshold, d₁ and d₂ with d₁ + d₂ = g the distances of the nearest scores above and below it, and r how much
+farther away another score is. Then
 
     log F′(b + r) − log F′(b) = −r s(b + r/2),   s the *steepness* of the gate's tail: 1, or b for the normal,
 
-and the threshold is where Σ(1 − F) above equals ΣF below, which are F′ divided by the *hazard* of the tail.
-That is a fixed point in δ = d₁ − d₂, which contracts by about 1/g² a step. No number in it is too large or
-too small.
+and at the threshold Σ(1 − F) above equals ΣF below; both are F′ divided by the *hazard* of the tail. This is
+a fixed-point equation in δ = d₁ − d₂, whose error shrinks by about 1/g² per step. No number in it overflows
+or underflows.
 
-Where more than k scores are at +inf each has k/m, so that ∂y/∂k = 1/m.
+If m > k scores are at +inf, each has k/m, so ∂y/∂k = 1/m.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FARTHEST = 1e100  # in units of τ; its square is finite
 def budget_shares(
     gate: Gate, slope: Tensor, x: Tensor, k: Tensor, temperature: Tensor | float
 ) -> tuple[Tensor, Tensor] | None:
-    """Which rows (…, 1) have slopes that do not tell ∂y/∂k, and what it is in them (…, n); None if none has.
+    """The rows (…, 1) whose slopes cannot give ∂y/∂k, and its values there (…, n); None if there are none.
 
     Args:
         gate: F.

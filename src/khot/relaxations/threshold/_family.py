@@ -1,7 +1,7 @@
 """One call of the threshold family: yᵢ = F((xᵢ + c)/τ), c such that Σy = k, F a gate (see ``_gates.py``).
 
-It is taken by a kernel on plain CPU tensors, as an operation of a compiled graph, or in torch operations
-(``_functions.py``); the derivatives are the same (``_jacobian.py``).
+It runs as a kernel on plain CPU tensors, as an operation of a compiled graph, or in torch operations
+(``_functions.py``). The derivatives are the same in all cases (``_jacobian.py``).
 """
 
 from __future__ import annotations

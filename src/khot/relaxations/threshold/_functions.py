@@ -1,8 +1,8 @@
-"""The threshold family as functions of autograd: by the kernels, in torch operations, in a compiled graph.
+"""The threshold family as autograd functions: by the kernels, in torch operations, in a compiled graph.
 
-Each gives the weights and the gate's *state*, of which all derivatives are made (``_jacobian.py``). The
-state is saved for the backward pass, with x if the temperature or k has a gradient; it is an output with
-derivatives of its own, so that all orders are right.
+Each returns the weights and the gate's *state*, from which all derivatives are computed (``_jacobian.py``).
+The state is saved for the backward pass, together with x if the temperature or k needs a gradient. The state
+is an output with derivatives of its own, so that derivatives of all orders are right.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def portable_gated(gate: Gate, rows: Rows) -> Result:
 
 
 def linearised_gated(gate: Gate, rows: Rows) -> Tensor:
-    """Weights (…, n) with first derivatives in every mode, of aten operations alone."""
+    """Weights (…, n) with first derivatives in every mode, using only aten operations."""
     x, k, temperature, n_sorted = rows
     still = x.detach(), k.detach(), temperature.detach()
     if gate.kernel is not None and operations.taken(still[0].to(compute_dtype(x)), constants=True):
@@ -69,10 +69,10 @@ def weights_gradient(
     grad: Tensor,
     learns_temperature: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """The gradients in x and in the temperature, for one (…, n) in the weights, which are computed again.
+    """The gradients in x and in the temperature for a gradient (…, n) in the weights, which are recomputed.
 
-    For what has kept no state: ``x`` is float32 or float64, k and the temperature are numbers or of shape
-    (…, 1). It is differentiable itself.
+    This is for callers that have kept no state. ``x`` is float32 or float64, k and the temperature are
+    numbers or of shape (…, 1). The result is itself differentiable.
     """
     if torch.compiler.is_compiling():
         budget, t_rows = (operations.as_tensor(value, x.dtype) for value in (k, temperature))

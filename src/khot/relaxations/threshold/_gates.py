@@ -1,8 +1,8 @@
-"""Gates: the functions F of the threshold family, in the forms its solver and its Jacobian need.
+"""Gates: the functions F of the threshold family, in the forms that its solver and its Jacobian need.
 
 An operator of the family is yᵢ = F((xᵢ + c)/τ) with c such that Σy = k. F is a CDF: it rises from 0 to 1.
-A gate says F in ways that lose no digits: the distance of F to the nearer end, the quantile from both
-tails, and F′ as a function of a *state* that is saved for the backward pass.
+A gate computes F in forms that lose no digits: the distance of F to the nearer of 0 and 1, the quantile from
+both tails, and F′ as a function of a *state* that is saved for the backward pass.
 
 A new member of the family is one class here (a symmetric F needs only `tail`, `quantile` and
 `slope`) and one short file beside ``laplace.py``.
@@ -24,7 +24,7 @@ __all__ = ["LAPLACE", "LOGISTIC", "NORMAL", "Gate", "Sparse", "UserGate"]
 
 
 class Gate(ABC):
-    """One F, with what the family must know of it."""
+    """One function F, with everything the family needs to know about it."""
 
     far: float = 1e4
     """Beyond this distance from the anchor, in units of τ, a weight is 0 or 1."""
@@ -51,7 +51,7 @@ class Gate(ABC):
 
     @abstractmethod
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
-        """F⁻¹(p), given q = 1 − p too, of which one may be tiny."""
+        """F⁻¹(p), given p and q = 1 − p, since either may be tiny."""
 
     @abstractmethod
     def weights(self, a: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Gate(ABC):
 
     @abstractmethod
     def state(self, a: Tensor) -> Tensor:
-        """What is saved of a."""
+        """The state at a, which is saved for the backward pass."""
 
     @abstractmethod
     def slope(self, state: Tensor) -> Tensor:
@@ -73,22 +73,22 @@ class Gate(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no potential: there is no loss of it")
 
     def step(self, inside: Tensor, slope: Tensor, left: Tensor) -> Tensor:
-        """By how much a is too large for ΣF(a) to be k; only if ``reach`` is finite.
+        """The Newton step: by how much a is too large for ΣF(a) = k; only if ``reach`` is finite.
 
         Args:
             inside: the sum of F(a) where 0 < F < 1.
             slope: the sum of F′(a).
-            left: k without those at 1.
+            left: k minus the number of entries at 1.
         """
         raise NotImplementedError
 
     def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:
-        """The derivative of the state in a: that of the weights, if not overridden."""
+        """The derivative of the state in a; by default that of the weights."""
         del state
         return slope
 
     def tail_and_slope(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """F and F′, exact in a relative sense for a → −∞; only if there are ``newton_steps``."""
+        """F and F′ with full relative accuracy for a → −∞; only if there are ``newton_steps``."""
         raise NotImplementedError
 
     def log_hazard(self, a: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class _Normal(_Symmetric):
 class Sparse(Gate):
     """F(a) = a^{1/(q−1)} clamped to [0, 1], for q = ``norm`` in (1, 2]; the state is the weight.
 
-    A rounding of a is 1/(q − 1) times as large in the weight: as q → 1 these lose digits.
+    A rounding error in a is 1/(q − 1) times as large in the weight, so weights lose digits as q → 1.
     """
 
     kernel = "sparse"
@@ -222,7 +222,7 @@ class Sparse(Gate):
         return torch.where(above, 1 - y, y), self.slope(y), None
 
     def step(self, inside: Tensor, slope: Tensor, left: Tensor) -> Tensor:
-        """Newton's on (ΣF over 0 < a < 1)^{q−1}: a norm of a, nearly linear while none leaves (0, 1)."""
+        """A Newton step on (ΣF over 0 < a < 1)^{q−1}, a norm of a: nearly linear while all stay in (0, 1)."""
         growth = slope * (self.norm - 1)
         return (inside - inside ** (2 - self.norm) * left.clamp_min(0.0) ** (self.norm - 1)) / growth
 
@@ -270,7 +270,7 @@ class UserGate(Gate):
         return torch.where(above, upper, self.cdf(a)), self.slope(a), None
 
     def quantile(self, p: Tensor, q: Tensor) -> Tensor:
-        """By bisection on z = sinh(s), since nothing is known of the scale: s runs from −42 to 42."""
+        """By bisection in s with z = sinh(s), since the scale is unknown: s runs from −42 to 42."""
         del q
         high = torch.full_like(p, math.asinh(self.far))
         low = -high

@@ -6,11 +6,12 @@ With w = F′((x + c)/τ) and W = Σw:
 
     ∂y/∂x = (diag(w) − w wᵀ/W)/τ,   ∂y/∂k = w/W,   ∂y/∂τ = −(∂y/∂x) x/τ.
 
-The Jacobian is symmetric, so one product serves backward and forward mode. All of it is a function of the
-gate's *state*, and of x if the temperature or k has a gradient.
+The Jacobian is symmetric, so one product serves backward and forward mode. Everything is a function of the
+gate's *state*, and of x if the temperature or k needs a gradient.
 
-A weight that is settled (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score moves
-it. If W = 0 the derivatives in x and τ are 0, and ∂y/∂k, a ratio, is its limit: see ``_budget_shares.py``.
+A settled weight (its score is infinite, k = 0, or k or fewer are allowed) has w = 0: no score changes it. If
+W = 0 the derivatives in x and τ are 0, and the ratio ∂y/∂k is replaced by its limit: see
+``_budget_shares.py``.
 """
 
 from __future__ import annotations
@@ -71,10 +72,10 @@ def _taken_on_gpu(gate: Gate, *tensors: Tensor) -> bool:
 
 
 def centred_scores(x: Tensor, slope: Tensor, temperature: Tensor | float) -> Tensor:
-    """Scores in units of τ, relative to the one that moves most; 0 where the weight cannot move.
+    """Scores in units of τ, relative to the one with the largest slope; 0 where the weight cannot change.
 
-    Any constant will do for the derivative in the temperature; this one is near those that count, so that a
-    score far away, with next to no slope, does not cost them their digits.
+    The derivative in the temperature does not depend on this reference. One near the scores with large slopes
+    avoids losing digits to scores that are far away and have almost no slope.
     """
     moving = (slope != 0) & x.isfinite()
     centre = x.detach().gather(-1, torch.where(moving, slope, -1).argmax(-1, keepdim=True))
@@ -93,7 +94,8 @@ def gradients(
 ) -> Gradients:
     """The gradients in x, k and the temperature, from those in the weights and in the state.
 
-    ``x`` is needed for the last two, ``k`` for its own; without them those are None or a bare ratio.
+    ``x`` is needed for the gradients in k and in the temperature, ``k`` for its own gradient; without them
+    these are None or the plain ratio.
     """
     product = backward_product(gate, state, grads, temperature)
     if product is None:
@@ -125,7 +127,7 @@ def tangents(
     dk: Tensor | None,
     dt: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """How weights and state move with scores, budget and temperature."""
+    """The tangents of weights and state, from those of scores, budget and temperature."""
     slope = gate.slope(state)
     moves = slope > 0
     v = torch.zeros_like(state) if dx is None else torch.where(moves, dx.to(state.dtype), 0)

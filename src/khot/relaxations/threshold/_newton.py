@@ -1,10 +1,10 @@
 """The threshold in few operations: for exported graphs, and for devices where each operation is a launch.
 
-It is the root of h(e) = log P − log Q of ``_solver.py`` by Newton's method, from the middle of the same
-bracket, whose ends no step may leave. For a gate with smooth, log-concave tails h is so nearly linear that no
-bisection is needed, and `Gate.newton_steps` steps are enough for any row
-(``tests/strategies/adversarial_rows.py``). P and Q are computed side by side, as two rows of one tensor,
-with e and −e as their offsets. Nothing is set apart: infinite scores are numbers far from the anchor, or
+It finds the root of h(e) = log P − log Q of ``_solver.py`` by Newton's method, from the middle of the same
+bracket; steps are clamped to the bracket. For a gate with smooth, log-concave tails h is so nearly linear
+that no bisection is needed, and `Gate.newton_steps` steps are enough for any row
+(``tests/strategies/adversarial_rows.py``). P and Q are computed side by side, as two rows of one tensor, with
+e and −e as their offsets. Infinite scores need no special case: they become numbers far from the anchor, or
 equal to it.
 """
 
@@ -32,7 +32,7 @@ def newton_solve(
 
 
 def movable(x: Tensor, k: Tensor) -> Tensor:
-    """Which weights a score can move: of finite scores, in rows with a budget that is less than all."""
+    """Which weights can change: those of finite scores, in rows whose budget is less than all entries."""
     excluded = x == -torch.inf
     return (x.abs() != torch.inf) & (k > 0) & (k < x.shape[-1] - excluded.sum(-1, keepdim=True))
 

@@ -1,7 +1,7 @@
-"""The commonest call of a gate, with less around it: plain scores, numbers for k and τ, the last dimension.
+"""A fast path for the most common call of a gate: plain scores, numbers for k and τ, the last dimension.
 
-What ``_plain_sigmoid.py`` is for sigmoid top-k. Beside the state the scores are saved, from which derivatives
-of derivatives start again; so it is for small calls, in which memory is nothing.
+It is for the other gates what ``_plain_sigmoid.py`` is for sigmoid top-k. Besides the state it saves the
+scores, to compute higher derivatives from; so it is used for small inputs only, where memory does not matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALL = 1 << 15  # entries
 def plain_gated(
     gate: Gate, scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int
 ) -> Tensor | None:
-    """The weights, or None where anything is out of the ordinary, an error included: the family will tell."""
+    """The weights, or None for any other case, errors included: the caller then takes the usual path."""
     if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
         return None
     shape = scores.shape

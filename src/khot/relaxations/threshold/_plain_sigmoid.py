@@ -1,10 +1,10 @@
-"""Sigmoid top-k without a state: where neither k nor τ has a gradient, weights and scores are enough.
+"""Sigmoid top-k without a saved state: if neither k nor τ needs a gradient, weights and scores are enough.
 
-It is the operator of ``_family.py`` with less around it. For the backward pass nothing is saved but the
-scores, the weights and two numbers a row: most often both are there anyway. To change either in place is
-then an error in the backward pass, as it is for the weights of ``torch.softmax``. The commonest call (plain
-scores, numbers for k and τ, the last dimension) looks at nothing twice, and lets the kernel read and write
-types of 16 bits.
+It is a fast path for the operator of ``_family.py``. For the backward pass it saves only the scores, the
+weights and two numbers per row; scores and weights are usually in memory anyway. Changing either in place is
+therefore an error in the backward pass, as it is for the result of ``torch.softmax``. The most common call
+(plain scores, numbers for k and τ, the last dimension) checks nothing twice, and lets the kernel read and
+write 16-bit types.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["plain_sigmoid", "sigmoid_from_weights"]
 def plain_sigmoid(
     scores: Tensor, k: Number | Tensor, temperature: Number | Tensor, dim: int
 ) -> Tensor | None:
-    """The weights, or None where anything is out of the ordinary, an error included: the family will tell."""
+    """The weights, or None for any other case, errors included: the caller then takes the usual path."""
     if not is_plain(scores) or type(k) is not int or type(temperature) is not float or type(dim) is not int:
         return None
     library = native()

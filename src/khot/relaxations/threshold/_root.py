@@ -1,8 +1,9 @@
-"""The search for the offset e of a row, from sums over the row alone: whoever has the sums can take the step.
+"""The search for the offset e of a row; each step needs only sums over the row.
 
-``_solver.py`` says what is searched, and why it is P = Q; here is how: Halley's method on log P − log Q, or
-the gate's own step if its tails reach 0, inside a bracket that shrinks with every sum. A step that leaves the
-bracket becomes a bisection. ``khot.parallel`` takes the same steps with sums over several processes.
+``_solver.py`` explains what is solved and why the equation is P = Q. This module takes the steps: Halley's
+method on log P − log Q, or the gate's own step if its tails reach 0, inside a bracket that shrinks with every
+step. A step that leaves the bracket becomes a bisection. ``khot.parallel`` takes the same steps with sums
+over several processes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ __all__ = ["RowSums", "Search", "advanced", "bracket", "started", "tie_share"]
 class RowSums(NamedTuple):
     """Sums over each row at an offset, all (…, 1).
 
-    ``p`` and ``q`` are P and Q. Of F′ and F″ there are sums over those below and those above the anchor; a
-    gate that takes its own steps has, in the places of F′, the sum of the weights in (0, 1), that of their
-    slopes, and what is left for them of k.
+    ``p`` and ``q`` are P and Q. For F′ and F″ there are separate sums below and above the anchor. A gate that
+    takes its own steps stores other sums in their place: of the weights in (0, 1), of their slopes, and the
+    part of k that is left for them.
     """
 
     p: Tensor
@@ -33,7 +34,7 @@ class RowSums(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Where the search is: the offset, its bracket, P − Q, the length of the last step and its sign.
+    """The state of the search: the offset, its bracket, P − Q, the length of the last step and its sign.
 
     The sign is 0 after a bisection.
     """
@@ -47,17 +48,17 @@ class Search(NamedTuple):
 
 
 def bracket(gate: Gate, k: Tensor, n_finite: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
-    """Between what the offset lies, for k of so many, with that gap between the anchor and the next."""
+    """A bracket for the offset: k of ``n_finite``, with this gap between the anchor and the next score."""
     others, rest = n_finite - k.ceil() + 1, k.floor() + 1
     low = gate.quantile((k - (k.ceil() - 1)) / others, (n_finite - k) / others)
     return low, (gate.quantile(k / rest, (rest - k) / rest) + gap).clamp_max(gate.reach)
 
 
 def tie_share(k: Tensor, n_strictly: Tensor, n_weakly: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether the ties at the anchor count as below it, and what each of them has if all else is far away.
+    """Whether ties at the anchor count as below it, and the weight of each if all other scores are far away.
 
     Ties go to the nearer side. The share is 0 if there is no other tie, or if it is so near to 0 or 1 that
-    the scores beside the ties decide.
+    the neighbouring scores decide.
     """
     ties_below = k - n_strictly <= n_weakly - k
     ties = n_weakly - n_strictly
@@ -76,14 +77,14 @@ def started(gate: Gate, low: Tensor, high: Tensor, share: Tensor) -> Search:
 
 
 def advanced(gate: Gate, at: Search, sums: RowSums, k: Tensor, eps: float) -> tuple[Search, Tensor]:
-    """The search one step further, and which rows need no other.
+    """The search after one more step, and which rows have converged.
 
     Args:
         gate: F.
-        at: where it is.
-        sums: at its offset.
+        at: the state of the search.
+        sums: the sums at its offset.
         k: budgets.
-        eps: the rounding of the weights that were summed.
+        eps: the rounding error of the weights that were summed.
     """
     e, low, high, _, last_step, way = at
     rounding = 4 * eps

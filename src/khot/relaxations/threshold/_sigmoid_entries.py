@@ -1,7 +1,7 @@
 """The entries that sigmoid top-k selects, by the kernels, eager and compiled: no dense row of weights.
 
-Forward a row is read, and k places are written. The weights' gradient, which is dense, needs the whole row
-again: it is computed anew from the scores and two numbers a row.
+The forward pass reads a row and writes k places. The gradient of the weights is dense and needs the whole row
+again: it is recomputed from the scores and two numbers per row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sigmoid_entries(
     mask: Tensor | None,
     largest: bool,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor] | None:
-    """Indices, weights and values of k entries, and which exist; None where no kernel can be called."""
+    """Indices, weights and values of k entries, and which of them exist; None if no kernel can be used."""
     tensors = [t for t in (scores, temperature, mask) if isinstance(t, Tensor)]
     compiled = operations.taken()
     n = scores.shape[last]

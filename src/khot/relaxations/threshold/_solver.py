@@ -1,10 +1,10 @@
 """The threshold of the family: the root of Σ F((xᵢ + c)/τ) = k, for every gate F and every finite input.
 
-One float cannot hold c for large scores (three ties at 1e30 and k = 1 would sum to 1.5), so the row
+One float cannot hold c for large scores (three ties at 1e30 and k = 1 would sum to 1.5). So the row
 is anchored at one of its own values, m = x₍⌈k⌉₎, and the unknown is the *offset* e of
 z = (x − m)/τ:  y = F(z + e).
 
-Split the row at the anchor into those below (z < 0) and those above. With
+Split the row at the anchor into entries below (z < 0) and above. With
 
     P = Σ_below F(z + e) + (N − k)₊,   Q = Σ_above (1 − F(z + e)) + (k − N)₊,   N = #above,
 

@@ -1,4 +1,4 @@
-"""Top-k with a CDF of your own: the threshold family for any F.
+"""Top-k with any CDF as gate: the threshold family for a user-defined F.
 
     yᵢ = F((xᵢ + c)/τ),   c such that Σy = k.
 
@@ -32,24 +32,25 @@ def cdf_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with gates of your own.
+    r"""Relax the indicator of the ``k`` largest ``scores`` along ``dim``, with any CDF as gate.
 
     .. math:: y_i = F\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
-    Units: the temperature is divided into the scores.
+    Units: the temperature divides the scores. Cost: a partial sort and up to 40 passes over the row (70 in
+    float64), in torch operations.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
         cdf: F, elementwise from torch operations, non-decreasing from 0 to 1, finite at ±1e18.
-        density: F′, elementwise; by default ``cdf`` is differentiated.
-        survival: 1 − F, elementwise; by default that difference. Give it if F has a light upper tail and the
-            digits of weights near 1 matter; for a symmetric F it is ``lambda a: cdf(-a)``.
+        density: F′, elementwise; by default the derivative of ``cdf`` by autograd.
+        survival: 1 − F, elementwise; by default computed as that difference. Pass it if F has a light upper
+            tail and the digits of weights near 1 matter; for a symmetric F it is ``lambda a: cdf(-a)``.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
@@ -60,6 +61,8 @@ def cdf_topk(
         >>> y = cdf_topk(torch.tensor([3.0, 1.0, 2.0]), 2, cdf=cauchy)
         >>> [round(v, 3) for v in y.tolist()]
         [0.84, 0.442, 0.718]
+
+    Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot, for the family.
     """
     for argument, function in (("cdf", cdf), ("density", density), ("survival", survival)):
         if not (callable(function) or (function is None and argument != "cdf")):

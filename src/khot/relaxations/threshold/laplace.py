@@ -1,12 +1,12 @@
-"""Laplace top-k: gates with the CDF of the Laplace distribution, tied by one threshold.
+"""Laplace top-k: gates with the CDF of the Laplace distribution and one shared threshold.
 
     y = argmax ⟨x, π⟩ − τ Σᵢ ω(πᵢ)  over  π ∈ [0, 1]ⁿ, Σπ = k,    ω(p) = m log 2m − m,  m = min(p, 1 − p),
     yᵢ = F((xᵢ + c)/τ),   F(a) = eᵃ/2 for a < 0, 1 − e⁻ᵃ/2 above,   c such that Σy = k.
 
-A member of the threshold family (``_family.py``) with w = min(y, 1 − y): once differentiable where a weight
-is ½. Between two scores the threshold is the root of a quadratic equation, so each pass of the compiled
-kernel solves a whole piece. Cost: a few passes over the row and, unless it is short, a selection; no sort.
-Reference: Struski et al. (2025), LapSum.
+It belongs to the threshold family (``_family.py``), with w = min(y, 1 − y). It is only once differentiable
+where a weight is ½. Between two scores the threshold is the root of a quadratic equation, so each pass of the
+compiled kernel solves a whole piece. Cost: a few passes over the row and, unless it is short, a selection; no
+sort. Reference: Struski et al. (2025), LapSum.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def laplace_topk(
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
-    Units: the temperature is divided into the scores.
+    Units: the temperature divides the scores. Cost: O(n), a few passes over the row; no sort.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:

@@ -1,13 +1,13 @@
-"""Normal top-k: gates with the CDF of the normal distribution, tied by one threshold.
+"""Normal top-k: gates with the CDF of the normal distribution and one shared threshold.
 
     yᵢ = Φ((xᵢ + c)/τ),   c such that Σy = k.
 
 yᵢ is the probability that a score with Gaussian noise of standard deviation τ exceeds one *fixed* threshold.
-It is not the probability that the entry is among the k largest noisy scores, whose threshold moves with the
-noise.
+It is not the probability that the entry is among the k largest noisy scores, because there the threshold
+moves with the noise.
 
-A member of the threshold family (``_family.py``) with w = φ((x + c)/τ). Cost: two or three passes
-over the row, with one value of Φ for each entry in each.
+It belongs to the threshold family (``_family.py``), with w = φ((x + c)/τ). Cost: two or three passes over the
+row; each evaluates Φ once per entry.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ def normal_topk(
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times.
 
-    Units: the temperature is divided into the scores; it is a standard deviation.
+    Units: the temperature divides the scores; it is a standard deviation. Cost: O(n), two or three passes
+    over the row.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
         temperature: > 0, a number or a tensor like ``k``: the standard deviation of the noise.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
@@ -58,7 +59,7 @@ def normal_topk(
         >>> [round(v, 3) for v in normal_topk(x, 2).tolist()]
         [0.943, 0.338, 0.719]
 
-    Reference: none of its own; the family is that of Wijk, Vinuesa & Azizpour (2025).
+    Reference: Wijk, Vinuesa & Azizpour (2025) for the family; there is no paper on normal gates.
     """
     return gated_topk("normal_topk", NORMAL, scores, k, temperature, dim, mask, largest, hard)
 

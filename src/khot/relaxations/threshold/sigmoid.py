@@ -1,10 +1,10 @@
-"""Sigmoid top-k: independent gates tied by one threshold.
+"""Sigmoid top-k: one sigmoid gate per entry and one shared threshold.
 
     y = argmax ⟨x, π⟩ + τ Σᵢ H(πᵢ)  over  π ∈ [0, 1]ⁿ, Σπ = k,     H the binary entropy,
     yᵢ = σ((xᵢ + c)/τ),             c such that Σy = k.
 
-The member of the threshold family (``_family.py``) with w = y(1 − y) = |r|(1 − |r|), where the *residual* r,
-the signed distance of y to the nearer of 0 and 1, keeps its digits where y itself rounds to 1.
+It belongs to the threshold family (``_family.py``), with w = y(1 − y) = |r|(1 − |r|). The *residual* r is the
+signed distance of y to the nearer of 0 and 1; it keeps its digits where y itself rounds to 1.
 
 Cost: a partial sort and 2–4 passes over the row on ordinary data. References: Wijk, Vinuesa &
 Azizpour (2025); Amos, Koltun & Kolter (2019), who call it the limited multi-label projection.
@@ -40,21 +40,21 @@ def sigmoid_topk(
     .. math:: y_i = \sigma\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
     Differentiable in ``scores``, in a tensor ``k`` and in a tensor ``temperature``, any number of times,
-    in reverse and forward mode. The scores and the weights may be kept for the backward pass, so neither
-    may be changed in place before it.
+    in reverse and forward mode. Do not change the scores or the weights in place before the backward pass,
+    which may need both.
 
-    Units: the temperature is divided into the scores.
+    Units: the temperature divides the scores. Cost: O(n), a partial sort and 2–4 passes over the row.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected (more than k of
-            them share k equally).
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always (if more than k are
+            at +inf, they share k equally).
         k: budget, 0 ≤ k ≤ n; a number or a tensor that broadcasts to ``scores.shape`` without ``dim``.
             It need not be an integer.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0. A row with k or
             fewer allowed entries gives each of them exactly 1.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer,
             a tensor is rounded).
 
@@ -84,12 +84,16 @@ def inverse_sigmoid_topk(y: Tensor, *, temperature: Number | Tensor = 1.0) -> Te
 
     .. math:: x = \tau \log\frac{y}{1 - y}
 
-    so that ``sigmoid_topk(inverse_sigmoid_topk(y), y.sum(-1)) == y``. The constant is the one that
-    puts the threshold at 0. A weight of 0 gives −inf and 1 gives +inf.
+    so that ``sigmoid_topk(inverse_sigmoid_topk(y), y.sum(-1)) == y``. The constant is chosen so that the
+    threshold is at 0. A weight of 0 gives −inf and a weight of 1 gives +inf. Cost: elementwise.
 
     Args:
-        y: weights in [0, 1], any floating shape; they sum to the budget along any dimension.
+        y: weights in [0, 1], a floating-point tensor of any shape; the budget is their sum along any
+            dimension.
         temperature: > 0, a number or a tensor that broadcasts to ``y``.
+
+    Returns:
+        Scores in the shape and dtype of ``y``.
 
     Example:
         >>> y = torch.tensor([0.25, 0.5, 0.75, 0.5])

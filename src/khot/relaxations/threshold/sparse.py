@@ -3,11 +3,12 @@
     y = argmax ⟨x, π⟩ − (τ/q) ‖π‖_q^q  over  π ∈ [0, 1]ⁿ, Σπ = k,     q = ``norm`` in (1, 2],
     yᵢ = clamp(z₊^{1/(q−1)}, 0, 1),   z = (x + c)/τ,   c such that Σy = k.
 
-q = 2 is the Euclidean projection of x/τ; with k = 1 it is sparsemax. As q → 1 the zeros go and the ones stay.
+q = 2 is the Euclidean projection of x/τ; with k = 1 it is sparsemax. As q → 1 the exact zeros disappear and
+the exact ones stay.
 
-A member of the threshold family (``_family.py``) with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere:
-where all weights are 0 or 1 there is no gradient. Cost: a few passes over the row and a selection (for q = 2
-only if it is long) in the compiled kernels, no sort. References: Sander et al. (2023);
+It belongs to the threshold family (``_family.py``), with w = y^{2−q}/(q − 1) where 0 < y < 1 and 0 elsewhere:
+if all weights are 0 or 1, there is no gradient. Cost: a few passes over the row and a selection (for q = 2
+only if the row is long) in the compiled kernels, no sort. References: Sander et al. (2023);
 Martins & Astudillo (2016) for sparsemax; Blondel, Martins & Niculae (2020).
 """
 
@@ -41,21 +42,21 @@ def sparse_topk(
     .. math:: y = \operatorname*{arg\,max}_{\pi \in [0,1]^n,\, \sum \pi = k}
               \langle x, \pi \rangle - \tfrac{\tau}{q} \|\pi\|_q^q
 
-    Scores below the threshold get weight 0, those τ or more above it weight 1, both with gradient 0.
+    Scores below the threshold get weight 0, scores τ or more above it get weight 1, both with gradient 0.
     Differentiable almost everywhere in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
 
-    Units: the temperature is divided into the scores: with ``norm=2`` weights rise from 0 to 1 over a
-    width of τ.
+    Units: the temperature divides the scores: with ``norm=2`` weights rise from 0 to 1 over a width of τ.
+    Cost: O(n), a few passes over the row; no sort.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
+        scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
         norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest; then +inf means excluded and −inf surely selected.
+        largest: False selects the smallest scores; then +inf is never selected and −inf always.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
@@ -77,7 +78,7 @@ def sparse_topk(
 
 
 def sparse_gate(name: str, norm: float) -> Sparse:
-    """The gate of that norm; an error names the function ``name``."""
+    """The gate for this norm; errors name the function ``name``."""
     if not isinstance(norm, (int, float)) or isinstance(norm, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: norm must be a number, got {type(norm).__name__}")
     if not 1 < norm <= 2:

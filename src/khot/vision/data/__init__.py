@@ -1,8 +1,8 @@
-"""Image sets for the experiments and for training: read from files or bundled packages, never downloaded.
+"""Image data sets for experiments and training: read from files or installed packages, never downloaded.
 
 mnist, fashion-mnist    idx files in a folder of that name, plain or .gz
-digits                  scikit-learn's bundled 8×8 digits
-digit-pairs             two of these side by side, 100 classes; mnist-pairs: the same of MNIST
+digits                  the 8×8 digits of scikit-learn
+digit-pairs             two digits side by side, 100 classes; mnist-pairs: the same with MNIST
 a path                  a folder with idx files, or with one folder of pictures for each class
 """
 

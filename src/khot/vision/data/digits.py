@@ -14,7 +14,7 @@ _PAIRS = {True: 10_000, False: 2_000}
 
 
 def digits(train: bool) -> ImageTensors:
-    """The 1797 digits of 8×8 pixels: every third is a test image."""
+    """The 1797 digits of 8×8 pixels; every third is a test image."""
     try:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
@@ -30,7 +30,7 @@ def digits(train: bool) -> ImageTensors:
 
 
 def digit_pairs(single: ImageTensors, train: bool, seed: int = 0, count: int | None = None) -> ImageTensors:
-    """Pairs of the digits ``single``, left and right; the class is the number 00 … 99 that they make."""
+    """Pairs of digits from ``single``, left and right; the class is the number 00 … 99 that they form."""
     if count is None:
         count = _PAIRS[train]
     if count < 1:

@@ -1,4 +1,4 @@
-"""Pictures on disk, one folder for each class, read when they are asked for."""
+"""Pictures on disk, one folder for each class, read when they are needed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _CROP_ATTEMPTS = 10
 
 
 class FolderImages(Dataset[tuple[Tensor, int]]):
-    """Pictures in one folder for each class, below ``train`` and ``val``, read when asked for.
+    """Pictures in one folder for each class, below ``train`` and ``val``, read when they are needed.
 
     A picture is resized so that its central square of ``size`` pixels can be cut out with a small margin. The
-    classes are the folders of ``train``, in the order of their names.
+    classes are the folders of ``train``, sorted by name. Cost: opening it lists the files; a batch reads its
+    own pictures.
 
     Args:
-        folder: holds ``train``, and ``val``, ``validation`` or ``test``.
-        train: which of them.
-        size: of the square images, in pixels.
-        channels: 3, or 1 for grey.
+        folder: contains ``train``, and ``val``, ``validation`` or ``test``.
+        train: True for the training images, False for the test images.
+        size: the side of the square images, in pixels.
+        channels: 3, or 1 for greyscale.
 
     Example:
         >>> FolderImages("absent")
@@ -69,7 +70,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
         return self.channels, self.size, self.size
 
     def resized(self, size: int, channels: int) -> FolderImages:
-        """The same pictures in another size, grey or not."""
+        """The same pictures with another size and number of channels."""
         _check_shape(size, channels)
         other = copy.copy(self)
         other.size, other.channels = size, channels
@@ -82,7 +83,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
         return self._read(index, None), int(self.labels[index])
 
     def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Images (B, C, H, W) in [0, 1] and labels (B,); with a generator crops and mirrors are random.
+        """Images (B, C, H, W) in [0, 1] and labels (B,); with a generator, randomly cropped and flipped.
 
         The random crop covers 8 to 100 % of the picture, with sides in the ratio 3 : 4 to 4 : 3.
         """

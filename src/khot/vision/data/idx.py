@@ -20,7 +20,7 @@ _UNSIGNED_BYTES = 0x08
 
 
 def idx_images(folder: Path, train: bool, classes: tuple[str, ...] | None = None) -> ImageTensors:
-    """The images and labels of one half of a folder; without ``classes`` they are called 0, 1, …"""
+    """The training or test images and labels in a folder; without ``classes`` these are named 0, 1, …"""
     images_file = _file(folder, f"{_STEMS[train]}-images-idx3-ubyte")
     labels_file = _file(folder, f"{_STEMS[train]}-labels-idx1-ubyte")
     images, labels = read_idx(images_file, 3), read_idx(labels_file, 1)
@@ -34,12 +34,12 @@ def idx_images(folder: Path, train: bool, classes: tuple[str, ...] | None = None
 
 
 def has_idx_files(folder: Path) -> bool:
-    """Whether some file of the folder is called as MNIST's are."""
+    """Whether the folder has a file named like those of MNIST."""
     return any(folder.glob("*-idx[13]-ubyte")) or any(folder.glob("*-idx[13]-ubyte.gz"))
 
 
 def read_idx(file: Path, dimensions: int) -> Tensor:
-    """The bytes of an idx file with that many dimensions; an error says what is wrong with it."""
+    """The bytes of an idx file with this many dimensions; an error tells what is wrong with it."""
     content = _content(file)
     start = 4 + 4 * dimensions
     if len(content) < start:

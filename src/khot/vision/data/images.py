@@ -1,4 +1,4 @@
-"""Labelled images that are in memory."""
+"""Labelled images in memory."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class ImageTensors(Dataset[tuple[Tensor, int]]):
         return _scaled(self.images[index]), int(self.labels[index])
 
     def batch(self, indices: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Images (B, C, H, W) in [0, 1] and labels (B,); with a generator each image is shifted at random.
+        """Images (B, C, H, W) in [0, 1] and labels (B,); with a generator, each image is randomly shifted.
 
-        The shift is at most an eighth of a side; what comes in is 0.
+        The shift is at most an eighth of a side; new pixels are 0.
         """
         images = _scaled(self.images[indices])
         if generator is not None:

@@ -1,4 +1,4 @@
-"""One loader for every image set."""
+"""One loader for all image data sets."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _WHERE_FROM = {
 def load(
     name: str | Path, train: bool = True, data_dir: str | Path | None = None, **options: Any
 ) -> ImageTensors | FolderImages:
-    """Labelled images by name or path; nothing is downloaded.
+    """Load labelled images by name or path; nothing is downloaded.
 
     Args:
         name: ``"mnist"``, ``"fashion-mnist"``, ``"digits"`` (scikit-learn's), ``"digit-pairs"`` or
             ``"mnist-pairs"`` (two digits side by side, 100 classes); or a folder, in the data folder or
             anywhere, with idx files or with pictures in ``train/<class>`` and ``val/<class>``.
-        train: the training half or the test half.
+        train: True for the training images, False for the test images.
         data_dir: the data folder; by default the environment variable KHOT_DATA, else ``~/.cache/khot``.
-        options: ``seed`` and ``count`` of the pairs; ``size`` (224) and ``channels`` (3) of pictures.
+        options: ``seed`` and ``count`` for pairs; ``size`` (224) and ``channels`` (3) for pictures.
 
     Returns:
         A dataset of (image in [0, 1], label) with ``labels``, ``classes``, ``image_shape`` and ``batch``. All
-        but folders of pictures are in memory and have ``images`` too, (N, C, H, W): bytes as in the files, or
-        floats in [0, 1].
+        except folders of pictures are in memory and have ``images`` too, (N, C, H, W): bytes as in the files,
+        or floats in [0, 1].
 
     Example:
         >>> data = load("digits")

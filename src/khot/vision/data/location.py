@@ -1,4 +1,4 @@
-"""Where data files are looked for."""
+"""Where data files are searched."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ VARIABLE = "KHOT_DATA"
 
 
 def data_folder(data_dir: str | Path | None = None) -> Path:
-    """The folder that holds the data: the argument, else the variable KHOT_DATA, else ~/.cache/khot.
+    """The data folder: the argument, else the environment variable KHOT_DATA, else ~/.cache/khot.
 
     Args:
-        data_dir: wins over the environment.
+        data_dir: takes precedence over the environment.
 
     Returns:
-        The folder, which need not exist.
+        The folder; it need not exist.
 
     Example:
         >>> data_folder("pictures")

@@ -1,4 +1,4 @@
-"""Token reduction in vision transformers: the most attended tokens go on, differentiably."""
+"""Token reduction in vision transformers: keep the most attended tokens, differentiably."""
 
 from khot.vision.tokens.flops import count_flops
 from khot.vision.tokens.reduce import reduce_tokens, restore_tokens

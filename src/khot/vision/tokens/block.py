@@ -1,4 +1,4 @@
-"""A transformer block through which fewer tokens come out than went in."""
+"""A transformer block that returns fewer tokens than it receives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass
 class Place:
-    """Where a block stands: its number, whether it is the last, and which stage it is, if any."""
+    """The place of a block: its number, whether it is the last, and the number of its stage, if any."""
 
     reduction: TokenReduction
     number: int
@@ -50,9 +50,9 @@ class _Capture:
 
 
 class ReducedBlock(nn.Module):
-    """Put before a block's own class; a subclass knows the names of its parts.
+    """A mixin before a block's own class; subclasses know the names of its parts.
 
-    A block is x + attention, then x + transformed. Between the two, tokens go.
+    A block is x + attention, then x + MLP. Tokens are removed between the two.
     """
 
     token_place: Place
@@ -63,27 +63,27 @@ class ReducedBlock(nn.Module):
     returns_tuple: ClassVar[bool] = False
 
     def projections(self) -> dict[str, nn.Module]:
-        """The modules whose results give queries and keys."""
+        """The modules whose outputs contain queries and keys."""
         raise NotImplementedError
 
     def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
-        """The branch of the attention; ``bias`` (B, N) is added to the logits of each key."""
+        """The attention branch; ``bias`` (B, N) is added to the logits of each key."""
         raise NotImplementedError
 
     def transformed(self, x: Tensor) -> Tensor:
-        """The branch of the perceptron."""
+        """The MLP branch."""
         raise NotImplementedError
 
     def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
-        """From what the projections gave; of the queries only these rows."""
+        """Queries and keys from the captured projections; only these rows of the queries."""
         raise NotImplementedError
 
     def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
-        """The attention mask that the model gives the block, (B, 1, N or 1, N), if it does."""
+        """The attention mask that the model passes to the block, (B, 1, N or 1, N), if any."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, *inputs: Any, **further: Any) -> Any:
-        """The block, with fewer tokens after the attention if a stage is here."""
+        """The block, with fewer tokens after the attention if it is a stage."""
         place = self.token_place
         reduction = place.reduction
         flow = reduction.flow
@@ -119,7 +119,9 @@ class ReducedBlock(nn.Module):
 
 
 class Architecture(NamedTuple):
-    """What a model is: its blocks, how many tokens at the front are no patches, whether CLS is the first of
+    """The structure of a model.
+
+    It holds the blocks, the number of tokens at the front that are not patches, whether CLS is the first of
     them, the width of a token, and the class that knows the names of the blocks' parts.
     """
 
@@ -133,7 +135,7 @@ class Architecture(NamedTuple):
 def attention_with_bias(
     queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor, scale: float, dropout: float
 ) -> Tensor:
-    """Fused attention of (B, H, N, d) with a bias (B, N) for the keys; heads side by side, (B, N, H·d)."""
+    """Fused attention of (B, H, N, d) with a bias (B, N) for the keys; heads concatenated, (B, N, H·d)."""
     mask = bias.to(queries.dtype)[:, None, None, :]
     mixed = scaled_dot_product_attention(queries, keys, values, mask, dropout, scale=scale)
     return mixed.transpose(1, 2).flatten(2)
@@ -164,7 +166,7 @@ def _empty_block(kind: type[ReducedBlock], own: type[nn.Module]) -> nn.Module:
 
 
 def has_parts(block: nn.Module, kind: type[ReducedBlock]) -> bool:
-    """Whether the block has all that ``kind`` looks for."""
+    """Whether the block has all parts that ``kind`` needs."""
     try:
         return all(block.get_submodule(path) is not None for path in kind.parts)  # pyright: ignore[reportUnnecessaryComparison]
     except AttributeError:
@@ -172,7 +174,7 @@ def has_parts(block: nn.Module, kind: type[ReducedBlock]) -> bool:
 
 
 def patch(block: nn.Module, kind: type[ReducedBlock], place: Place) -> None:
-    """Make it a reduced block, in place: its parameters and their names stay, and it can be copied."""
+    """Turn a block into a reduced block, in place: parameters and names stay, and it can be copied."""
     block.__class__ = _reduced_class(kind, type(block))
     reduced = cast("ReducedBlock", block)
     reduced.token_place = place
@@ -182,7 +184,7 @@ def patch(block: nn.Module, kind: type[ReducedBlock], place: Place) -> None:
 
 
 def unpatch(block: nn.Module) -> None:
-    """Undo it."""
+    """Undo :func:`patch`."""
     reduced = cast("ReducedBlock", block)
     for handle in reduced.token_place.handles:
         handle.remove()
@@ -191,7 +193,7 @@ def unpatch(block: nn.Module) -> None:
 
 
 def agrees(block: nn.Module, kind: type[ReducedBlock], width: int) -> bool:
-    """Whether ``kind`` computes what the block's own class does, with and without a bias, on a few tokens."""
+    """Whether ``kind`` agrees with the block's own class, with and without a bias, on a few tokens."""
     weight = next(block.parameters())
     if weight.is_meta:
         return True
@@ -218,5 +220,5 @@ def agrees(block: nn.Module, kind: type[ReducedBlock], width: int) -> bool:
 
 
 def first(result: Any) -> Tensor:
-    """Of a tuple, what a layer of older transformers versions gives."""
+    """The first item if the result is a tuple, as in older versions of transformers."""
     return cast("Tensor", result[0] if isinstance(result, tuple) else result)

@@ -1,4 +1,4 @@
-"""Floating-point operations of a forward pass, counted as it runs."""
+"""Count the floating-point operations of a forward pass while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ __all__ = ["count_flops"]
 
 
 def count_flops(model: nn.Module, *inputs: Any) -> int:
-    """Count the floating-point operations of ``model(*inputs)``: products of matrices and convolutions.
+    """Count the floating-point operations of ``model(*inputs)``: matrix products and convolutions.
 
-    A multiplication and an addition are two. What the selection of tokens needs is counted like the rest.
+    A multiplication and an addition count as two operations. The selection of tokens is included. Cost: one
+    forward pass.
 
     Args:
-        model: called once, in the mode it is in, without gradients.
-        inputs: what to call it with.
+        model: called once, in its current mode, without gradients.
+        inputs: the inputs of the call.
 
     Returns:
         The number of operations for the whole batch.

@@ -1,8 +1,8 @@
-"""Vision transformers with the names of transformers.
+"""Vision transformers with the attribute names of transformers.
 
-Of version 5: ViT and DeiT (``layers[i].attention.q_proj``), DINOv2 with and without registers
-(``encoder.layer[i].attention.q_proj``), CLIP and SigLIP (``encoder.layers[i].self_attn.q_proj``); of version
-4: ViT and DeiT (``encoder.layer[i].attention.attention.query``).
+Version 5: ViT and DeiT (``layers[i].attention.q_proj``), DINOv2 with and without registers
+(``encoder.layer[i].attention.q_proj``), CLIP and SigLIP (``encoder.layers[i].self_attn.q_proj``). Version 4:
+ViT and DeiT (``encoder.layer[i].attention.attention.query``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def describe_huggingface(model: nn.Module) -> Architecture | None:
-    """What the model is, or None if it has not these names."""
+    """The structure of the model, or None if it does not have these names."""
     base: Any = getattr(model, "base_model", model)
     tower: Any = getattr(base, "vision_model", base)  # of a model of images and texts
     layers = _layers(tower)
@@ -71,34 +71,34 @@ class HuggingFaceBlock(ReducedBlock):
     )
 
     def projections(self) -> dict[str, nn.Module]:
-        """Queries and keys have their own."""
+        """Separate projections for queries and keys."""
         attention: Any = self.get_submodule(self.attention_name)
         return {"queries": attention.q_proj, "keys": attention.k_proj}
 
     def normed(self, x: Tensor, number: int) -> Tensor:
-        """What goes into branch 1, of the attention, or 2, of the perceptron."""
+        """The normalised input of branch 1, the attention, or 2, the MLP."""
         layer: Any = self
         return (layer.layernorm_before if number == 1 else layer.layernorm_after)(x)
 
     def branched(self, x: Tensor, number: int) -> Tensor:
-        """What comes out of the branch, before it is added."""
+        """The output of the branch, before it is added."""
         layer: Any = self
         return layer.dropout(x)
 
     def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
-        """The bias is its mask."""
+        """Pass the bias as the attention mask."""
         mask = None if bias is None else bias.to(x.dtype)[:, None, None, :]
         others = {name: value for name, value in further.items() if name != "attention_mask"}
         attention: Any = self.get_submodule(self.attention_name)
         return self.branched(attention(self.normed(x, 1), attention_mask=mask, **others)[0], 1)
 
     def transformed(self, x: Tensor) -> Tensor:
-        """The perceptron."""
+        """The MLP."""
         layer: Any = self
         return self.branched(layer.mlp(self.normed(x, 2)), 2)
 
     def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
-        """As the projections gave them."""
+        """The outputs of the projections."""
         attention: Any = self.get_submodule(self.attention_name)
         size = int(attention.head_dim)
         queries, keys = _heads(captured["queries"][:, rows], size), _heads(captured["keys"], size)
@@ -106,7 +106,7 @@ class HuggingFaceBlock(ReducedBlock):
         return Attention(queries, keys, float(scale))
 
     def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
-        """Its argument is ``attention_mask``."""
+        """The argument ``attention_mask``."""
         return further.get("attention_mask", inputs[0] if inputs else None)
 
 
@@ -119,18 +119,18 @@ class Dinov2Block(HuggingFaceBlock):
     )
 
     def normed(self, x: Tensor, number: int) -> Tensor:
-        """Norms have numbers."""
+        """The norm with this number."""
         layer: Any = self
         return (layer.norm1 if number == 1 else layer.norm2)(x)
 
     def branched(self, x: Tensor, number: int) -> Tensor:
-        """Scaled, and dropped at random in training."""
+        """Apply layer scale and, in training, stochastic depth."""
         layer: Any = self
         return layer.drop_path((layer.layer_scale1 if number == 1 else layer.layer_scale2)(x))
 
 
 class ClipBlock(HuggingFaceBlock):
-    """A layer of CLIP or SigLIP, which wants a mask, None or not."""
+    """A layer of CLIP or SigLIP, which always takes a mask argument, possibly None."""
 
     attention_name: ClassVar[str] = "self_attn"
     queries: ClassVar[str] = "self_attn.q_proj"
@@ -138,17 +138,17 @@ class ClipBlock(HuggingFaceBlock):
     plain_inputs: ClassVar[tuple[Any, ...]] = (None,)
 
     def normed(self, x: Tensor, number: int) -> Tensor:
-        """Norms have numbers."""
+        """The norm with this number."""
         layer: Any = self
         return (layer.layer_norm1 if number == 1 else layer.layer_norm2)(x)
 
     def branched(self, x: Tensor, number: int) -> Tensor:
-        """As it is."""
+        """The output unchanged."""
         return x
 
 
 class OldHuggingFaceBlock(ReducedBlock):
-    """A layer of ViT or DeiT of version 4, whose attention takes no mask."""
+    """A layer of ViT or DeiT in version 4, whose attention takes no mask."""
 
     queries: ClassVar[str] = "attention.attention.query"
     parts: ClassVar[tuple[str, ...]] = (
@@ -158,12 +158,12 @@ class OldHuggingFaceBlock(ReducedBlock):
     returns_tuple: ClassVar[bool] = True
 
     def projections(self) -> dict[str, nn.Module]:
-        """Queries and keys have their own."""
+        """Separate projections for queries and keys."""
         inner: Any = self.get_submodule("attention.attention")
         return {"queries": inner.query, "keys": inner.key}
 
     def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
-        """With a bias the same parts are used, and fused attention."""
+        """With a bias: the same parts with fused attention."""
         layer: Any = self
         x = layer.layernorm_before(x)
         if bias is None:
@@ -178,19 +178,19 @@ class OldHuggingFaceBlock(ReducedBlock):
         )
 
     def transformed(self, x: Tensor) -> Tensor:
-        """The perceptron."""
+        """The MLP."""
         layer: Any = self
         return layer.output.dropout(layer.output.dense(layer.intermediate(layer.layernorm_after(x))))
 
     def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
-        """As the projections gave them."""
+        """The outputs of the projections."""
         inner: Any = self.get_submodule("attention.attention")
         size = int(inner.attention_head_size)
         queries, keys = _heads(captured["queries"][:, rows], size), _heads(captured["keys"], size)
         return Attention(queries, keys, size**-0.5)
 
     def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
-        """It is given none, but perhaps one of heads."""
+        """None: the layer gets at most a head mask."""
         if any(isinstance(value, torch.Tensor) for value in (*inputs, *further.values())):
             raise TypeError("reduce_tokens: layers that are given a head mask are not supported")
         return None

@@ -15,14 +15,14 @@ __all__ = ["Kept", "kept_hard", "kept_sample", "left_over"]
 
 
 class Kept(NamedTuple):
-    """``tokens`` (B, k, C), and their ``indices`` (B, k) among those there were; −1 where too few were."""
+    """The kept ``tokens`` (B, k, C) and their ``indices`` (B, k) in the input; −1 if there were too few."""
 
     tokens: Tensor
     indices: Tensor
 
 
 def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
-    """The k tokens with the largest scores; −inf is not kept. The scores get no gradient."""
+    """The k tokens with the largest scores; tokens at −inf are never kept. The scores get no gradient."""
     indices, exists = ranked_indices(scores, k, order)
     return Kept(gathered(tokens.contiguous(), indices, exists), torch.where(exists, indices, -1))
 
@@ -30,7 +30,7 @@ def kept_hard(tokens: Tensor, scores: Tensor, k: int, order: Order) -> Kept:
 def kept_sample(
     tokens: Tensor, scores: Tensor, k: int, order: Order, estimator: Callable[[Tensor, int], Tensor]
 ) -> Kept:
-    """k tokens drawn by an estimator, times its weights; it sees padding far below all other scores."""
+    """k tokens drawn by an estimator, times its weights; padding gets a score far below all others."""
     allowed = scores > -math.inf
     lowest = torch.where(allowed, scores, math.inf).amin(-1, keepdim=True)
     lowest = torch.where(lowest.isfinite(), lowest, 0).detach()
@@ -42,7 +42,7 @@ def kept_sample(
 
 
 def left_over(tokens: Tensor, scores: Tensor, indices: Tensor) -> Tensor:
-    r"""EViT's fused token (B, 1, C): the tokens that are not kept, weighted by the attention they got.
+    r"""EViT's fused token (B, 1, C): the sum of the tokens that are not kept, weighted by their attention.
 
     .. math:: x_\mathrm{fused} = \sum_{i \notin \mathrm{kept}} a_i x_i, \quad a_i = \exp(s_i)
 

@@ -1,8 +1,9 @@
-"""Merging similar tokens instead of dropping any: the baseline of Bolya et al. (2023), from its description.
+"""Merge similar tokens instead of dropping any: the baseline of Bolya et al. (2023), from its description.
 
-Tokens are dealt into two sets in turn. Each token of the first is tied to the one of the second whose key is
-most similar (cosine), and those with the strongest ties are merged into theirs, by the average weighted with
-how many patches each stands for. One round can at most halve the tokens; there are as many as it takes.
+Tokens are assigned alternately to two sets. Each token of the first set is matched with the token of the
+second set whose key is most similar (cosine). The best matches are merged, by an average weighted with the
+number of patches that each token stands for. One round can at most halve the tokens; rounds are repeated as
+needed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["Merged", "merge"]
 
 
 class Merged(NamedTuple):
-    """``tokens`` (B, k, C), their ``sizes`` (B, k) in patches, and ``indices`` (B, k): into which token."""
+    """The merged ``tokens`` (B, k, C), their ``sizes`` (B, k) in patches, and their ``indices`` (B, k)."""
 
     tokens: Tensor
     sizes: Tensor
@@ -30,12 +31,13 @@ def merge(tokens: Tensor, keys: Tensor, sizes: Tensor, k: int) -> Merged:
 
     Args:
         tokens: (B, n, C).
-        keys: (B, n, d), by which they are compared: those of the attention, averaged over heads.
-        sizes: (B, n), how many patches each stands for; 0 for padding, which goes first and changes nothing.
-        k: how many are left, 1 ≤ k ≤ n.
+        keys: (B, n, d), the keys of the attention, averaged over heads, by which tokens are compared.
+        sizes: (B, n), the number of patches that each token stands for; 0 for padding, which is merged first
+            and changes nothing.
+        k: how many tokens to leave, 1 ≤ k ≤ n.
 
     Returns:
-        :class:`Merged`; the indices are those of the tokens that the others were merged into.
+        :class:`Merged`; the indices are those of the tokens into which others were merged.
 
     Reference: Bolya et al. (2023), Token Merging: Your ViT But Faster, arXiv:2210.09461.
     """
@@ -61,7 +63,7 @@ def _one_round(
     into = partner.gather(1, going)
 
     def joined(values: Tensor) -> Tensor:
-        """Sums (B, n − merged, …) of values (B, n, …): those that go are added to their partners."""
+        """Sums (B, n − merged, …) of values (B, n, …): merged values are added to their partners."""
         old, new = values[:, first], values[:, second]
         return torch.cat([_rows(old, staying), _added(new, into, _rows(old, going))], 1)
 

@@ -1,4 +1,4 @@
-"""Fewer tokens in a vision transformer: put in place, and taken out again."""
+"""Reduce the tokens in a vision transformer, and undo it."""
 
 from __future__ import annotations
 
@@ -49,50 +49,50 @@ def reduce_tokens(
     num_prefix_tokens: int | None = None,
     **options: Any,
 ) -> TokenReduction:
-    r"""Let a vision transformer keep only its most attended tokens, in place; `restore_tokens` undoes it.
+    r"""Make a vision transformer keep only its most attended tokens, in place; `restore_tokens` undoes it.
 
     .. math:: X \leftarrow \operatorname{top-k}(X, s), \qquad
         s_i = \log \tfrac1H \textstyle\sum_h \mathrm{attention}_h(\mathrm{CLS}, i)
 
-    In each block of ``locations``, between attention and perceptron, the k tokens with the largest scores go
-    on. The prefix (CLS, registers) always does. In ``eval()`` the selection is hard whatever the mode is (but
-    ``"merge"``); in ``train()`` the mode decides how a gradient reaches the scores:
+    In each block of ``locations``, between attention and MLP, the k tokens with the largest scores are kept.
+    The prefix (CLS, registers) is always kept. In ``eval()`` the selection is hard in all modes (except
+    ``"merge"``). In ``train()`` the mode decides how a gradient reaches the scores:
 
     - ``"hard"``: not at all;
-    - ``"straight_through"``: the same k tokens, and the gradient of the soft selection by ``method``;
-    - ``"soft"``, a method with weights alone (``"sigmoid"``): all tokens stay, and log y is added to the
-      attention logits of their keys, so that a token of weight 0 is as if it was not there;
-    - ``"soft"``, a method with rows (``"successive_halving"``, ``"softsort"``): k blends of the tokens;
+    - ``"straight_through"``: the same k tokens, with the gradient of the soft selection by ``method``;
+    - ``"soft"`` and a method with weights only (``"sigmoid"``): all tokens stay, and log y is added to the
+      attention logits of their keys, so that a token of weight 0 has no effect;
+    - ``"soft"`` and a method with rows (``"successive_halving"``, ``"softsort"``): k blends of the tokens;
     - ``"sampled"``: k tokens drawn by an estimator of :mod:`khot.estimators`, from any of its designs;
-    - ``"merge"``: nothing is dropped, similar tokens are merged (also in ``eval()``).
+    - ``"merge"``: no token is dropped, similar tokens are merged (in ``eval()`` too).
 
-    The model can be copied and saved whole (``copy.deepcopy``, ``torch.save``), and its ``state_dict`` stays
-    what it was.
+    The model can be copied and saved as a whole (``copy.deepcopy``, ``torch.save``), and its ``state_dict``
+    does not change. Cost: later blocks process fewer tokens; use :func:`count_flops` to measure it.
 
     Args:
-        model: a vision transformer with the names of timm (``blocks[i].attn.qkv``), or one of transformers:
-            ViT, DeiT, DINOv2, CLIP's or SigLIP's vision tower, alone or in a larger model. Its gradient
-            checkpointing must be off: a block alone cannot be done again.
+        model: a vision transformer with the attribute names of timm (``blocks[i].attn.qkv``), or of
+            transformers: ViT, DeiT, DINOv2, or the vision tower of CLIP or SigLIP, alone or in a larger
+            model. Gradient checkpointing must be off, because a block cannot be recomputed on its own.
         keep_rate: r in (0, 1]; stage s keeps the share r^s of the patches, rounded down, at least one. Or a
             share for each stage.
-        locations: the blocks of the stages, from 0, increasing; by default those after one, two and three
-            quarters of the depth, (3, 6, 9) of 12.
-        mode: as above.
+        locations: the blocks of the stages, from 0, increasing; by default at one, two and three quarters of
+            the depth, (3, 6, 9) of 12.
+        mode: one of the modes above.
         method: for ``"straight_through"`` and ``"soft"``: the relaxation, by default ``"sigmoid"``.
-        temperature: > 0, for scores in units of a logarithm of attention.
-        order: the tokens kept, by falling ``"score"`` or by ``"position"``; merging has its own.
-        fuse: append EViT's fused token, the sum of the tokens dropped weighted by their attention.
-        design: for ``"sampled"``: what to draw from, if the estimator leaves the choice; see
+        temperature: > 0, in units of the scores, which are logarithms of attention.
+        order: order the kept tokens by decreasing ``"score"`` or by ``"position"``; not for merging.
+        fuse: append EViT's fused token, the sum of the dropped tokens weighted by their attention.
+        design: for ``"sampled"``: the design to draw from, if the estimator accepts one; see
             :func:`khot.sample`.
-        estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or one with options, of
+        estimator: for ``"sampled"``: a name in ``khot.estimators.names()``, or an estimator with options from
             ``khot.estimators.get``; by default ``"sampled_straight_through"``.
-        generator: where the randomness of ``"sampled"``, or of a random method, comes from.
-        num_prefix_tokens: how many tokens at the front are not patches, if the model does not say.
-        options: of the method, or of the estimator.
+        generator: source of randomness for ``"sampled"`` or a random method.
+        num_prefix_tokens: the number of tokens at the front that are not patches, if the model does not tell.
+        options: further options of the method or of the estimator.
 
     Returns:
-        :class:`khot.vision.tokens.TokenReduction`, also as ``model.token_reduction``: after a forward pass
-        ``kept`` has the indices of the patches kept by each stage.
+        :class:`khot.vision.tokens.TokenReduction`, also as ``model.token_reduction``. After a forward pass
+        its ``kept`` has the indices of the patches kept by each stage.
 
     Example:
         >>> from khot.vision import VisionTransformer, preset
@@ -156,10 +156,13 @@ def reduce_tokens(
 
 
 def restore_tokens(model: nn.Module) -> None:
-    """Undo `reduce_tokens`: the model is what it was before.
+    """Undo `reduce_tokens`.
 
     Args:
-        model: one whose tokens are reduced.
+        model: a model changed by `reduce_tokens`; it is restored in place.
+
+    Returns:
+        None.
 
     Example:
         >>> from khot.vision import VisionTransformer, preset

@@ -1,4 +1,4 @@
-"""The tokens of one forward pass on their way through the blocks, and what was kept of them."""
+"""The state of token reduction during a forward pass, and a record of the kept tokens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Mode = Literal["hard", "soft", "straight_through", "sampled", "merge"]
 
 @dataclass
 class Attention:
-    """Of a block: queries (B, H, 1 or N, d), of CLS alone if there is one; keys (B, H, N, d); their scale."""
+    """Queries (B, H, N, d) of a block, or (B, H, 1, d) of CLS if it exists; keys (B, H, N, d); scale."""
 
     queries: Tensor
     keys: Tensor
@@ -37,11 +37,11 @@ class Attention:
 
 @dataclass
 class Flow:
-    """Where a forward pass stands. All but ``patches`` is about the tokens there are, prefix left out.
+    """The state of a forward pass. All fields except ``patches`` describe the current tokens without prefix.
 
-    ``indices`` (B, n): the patch that a token was (−1: it was none); ``log_bias`` (B, n): what its keys are
-    biased by, log-weights of a soft selection or log-sizes of merged tokens; ``valid`` (B, n): False for
-    padding; ``masked_by_model``: the blocks are given the mask and need no help until tokens go.
+    ``indices`` (B, n): the original patch of each token (−1: none); ``log_bias`` (B, n): the bias of its
+    keys, log-weights of a soft selection or log-sizes of merged tokens; ``valid`` (B, n): False for padding;
+    ``masked_by_model``: the model itself passes the mask to the blocks, until tokens are removed.
     """
 
     patches: int
@@ -54,17 +54,23 @@ class Flow:
 
 
 class TokenReduction(nn.Module):
-    """What :func:`khot.vision.reduce_tokens` gives, also found as ``model.token_reduction``.
+    """The result of :func:`khot.vision.reduce_tokens`, also available as ``model.token_reduction``.
 
     Attributes:
         kept: after a forward pass, the indices (B, k) of the patches kept by each stage; −1 stands for a
-            fused token or for padding. For ``"merge"``, the patches that others were merged into.
-        tokens_per_stage: how many tokens each stage left, the prefix (CLS) not counted.
-        mode: as given to :func:`khot.vision.reduce_tokens`, and ``method``.
-        temperature: of the method; may be changed while training, also by
+            fused token or for padding. For ``"merge"``, the patches into which others were merged.
+        tokens_per_stage: the number of tokens after each stage, without the prefix (CLS).
+        mode: the mode given to :func:`khot.vision.reduce_tokens`; there is also ``method``.
+        temperature: the temperature of the method. You can change it during training, for example with
             :class:`khot.schedules.TemperatureScheduler`.
-        rates: the share of the patches that each stage keeps.
+        rates: the share of patches that each stage keeps.
         locations: the blocks of the stages.
+
+    Example:
+        >>> from khot.vision import VisionTransformer, preset, reduce_tokens
+        >>> reduction = reduce_tokens(VisionTransformer(preset("digits", model="vit")), 0.5, locations=(1,))
+        >>> reduction.rates, reduction.locations, reduction.mode
+        ((0.5,), (1,), 'straight_through')
     """
 
     def __init__(
@@ -108,9 +114,9 @@ class TokenReduction(nn.Module):
 
     @contextlib.contextmanager
     def padding(self, mask: Tensor) -> Generator[None]:
-        """While this is open, patches for which ``mask`` is False are padding: not attended to, not kept.
+        """A context in which patches with ``mask`` False are padding: not attended to, not kept.
 
-        Where fewer patches are real than places to fill, the places left over are padding too.
+        If fewer patches are real than should be kept, the remaining places are padding too.
 
         Args:
             mask: boolean, one entry for each patch of each image.
@@ -127,7 +133,7 @@ class TokenReduction(nn.Module):
             self._padding = None
 
     def begin(self, x: Tensor, valid: Tensor | None) -> Flow:
-        """Start a forward pass, before the first block; ``valid`` (B, N) is what the model masks itself."""
+        """Start a forward pass, before the first block; ``valid`` (B, N) comes from the model's own mask."""
         patches = x.shape[1] - self.num_prefix_tokens
         flow = Flow(patches, torch.arange(patches, device=x.device).expand(x.shape[0], patches))
         if self._padding is not None:
@@ -144,18 +150,18 @@ class TokenReduction(nn.Module):
         return flow
 
     def count(self, stage: int, patches: int) -> int:
-        """How many tokens stage number ``stage`` keeps, of so many patches at the start: at least 1."""
+        """How many tokens stage number ``stage`` keeps of ``patches`` initial patches; at least 1."""
         return max(1, math.floor(self.rates[stage] * patches + 1e-9))
 
     def key_bias(self, flow: Flow, dtype: torch.dtype) -> Tensor | None:
-        """What is added to the attention logits of each key, (B, N) with the prefix, if anything."""
+        """The bias added to the attention logits of each key, (B, N) with the prefix, or None."""
         bias = flow.log_bias
         if flow.valid is not None:
             bias = torch.where(flow.valid, 0.0 if bias is None else bias, masked_out(dtype))
         return None if bias is None else pad(bias.to(dtype), (self.num_prefix_tokens, 0))
 
     def reduce(self, x: Tensor, stage: int, flow: Flow, attention: Attention) -> Tensor:
-        """The tokens (B, N, C) that go on after this stage."""
+        """The tokens (B, N, C) that remain after this stage."""
         k = self.count(stage, flow.patches)
         prefix, tokens = x[:, : self.num_prefix_tokens], x[:, self.num_prefix_tokens :]
         flow.masked_by_model = False
@@ -175,7 +181,7 @@ class TokenReduction(nn.Module):
         return torch.cat([prefix, tokens], 1)
 
     def finish(self, x: Tensor, flow: Flow) -> Tensor:
-        """After the last block: a soft selection leaves as many tokens as a hard one; all is recorded."""
+        """After the last block: cut a soft selection to as many tokens as a hard one, and record ``kept``."""
         if flow.log_bias is not None and self.mode == "soft" and flow.kept:
             p = self.num_prefix_tokens
             indices = flow.kept[-1]
@@ -192,12 +198,12 @@ class TokenReduction(nn.Module):
 
     @property
     def reads_temperature(self) -> bool:
-        """Whether the mode has a relaxation or a sample: then a schedule of the temperature has an effect."""
+        """Whether the mode uses the temperature, so that a schedule has an effect."""
         return self.mode not in ("hard", "merge")
 
     @property
     def keeps_all_while_training(self) -> bool:
-        """Whether it selects by weights alone: then all tokens stay, with their weights in the attention."""
+        """Whether all tokens stay in training, with their weights in the attention."""
         return self.mode == "soft" and get(self.method).matrix is None
 
     def _kept(self, tokens: Tensor, scores: Tensor, k: int, flow: Flow) -> Tensor:

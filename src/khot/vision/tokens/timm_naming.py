@@ -1,4 +1,4 @@
-"""Vision transformers with the names of timm: ``blocks[i].attn.qkv``, ``norm1``, ``norm2``, ``mlp``."""
+"""Vision transformers with the attributes of timm: ``blocks[i].attn.qkv``, ``norm1``, ``norm2``, ``mlp``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PARTS = ("norm1", "attn", "norm2", "mlp")
 
 
 def describe_timm(model: nn.Module) -> Architecture | None:
-    """What the model is, or None if it has not these names."""
+    """The structure of the model, or None if it does not have these names."""
     found = getattr(model, "blocks", None)
     if not isinstance(found, nn.Sequential | nn.ModuleList) or not len(found):
         return None
@@ -30,7 +30,7 @@ def describe_timm(model: nn.Module) -> Architecture | None:
 
 
 class TimmBlock(ReducedBlock):
-    """Pre-norm, with layer scale and stochastic depth where the block has them."""
+    """A pre-norm block, with layer scale and stochastic depth if the block has them."""
 
     def projections(self) -> dict[str, nn.Module]:
         """One projection for queries, keys and values."""
@@ -38,25 +38,25 @@ class TimmBlock(ReducedBlock):
         return {"qkv": block.attn.qkv}
 
     def attended(self, x: Tensor, bias: Tensor | None, further: dict[str, Any]) -> Tensor:
-        """With a bias the same parts are used, and fused attention."""
+        """With a bias: the same parts with fused attention."""
         block: Any = self
         x = block.norm1(x)
         x = block.attn(x) if bias is None else _with_bias(block.attn, x, bias)
         return _scaled_and_dropped(block, x, "1")
 
     def transformed(self, x: Tensor) -> Tensor:
-        """The perceptron."""
+        """The MLP."""
         block: Any = self
         return _scaled_and_dropped(block, block.mlp(block.norm2(x)), "2")
 
     def queries_and_keys(self, captured: dict[str, Tensor], rows: slice) -> Attention:
-        """Normalised where the attention normalises them."""
+        """Queries and keys, normalised if the attention normalises them."""
         block: Any = self
         queries, keys, _ = _heads(block.attn, captured["qkv"], rows)
         return Attention(queries, keys, float(block.attn.scale))
 
     def given_mask(self, inputs: tuple[Any, ...], further: dict[str, Any]) -> Tensor | None:
-        """timm's argument is ``attn_mask``."""
+        """The argument ``attn_mask``."""
         unknown = [name for name in further if name not in ("attn_mask", "is_causal")]
         if unknown or len(inputs) > 1:
             raise TypeError(

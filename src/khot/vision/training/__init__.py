@@ -1,4 +1,4 @@
-"""Training of the networks: resumable to the bit, over processes, without pickle."""
+"""Train the networks: resumable with identical bits, distributed over processes, without pickle."""
 
 from khot.vision.training.evaluation import evaluate
 from khot.vision.training.loop import train

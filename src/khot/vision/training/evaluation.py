@@ -1,4 +1,4 @@
-"""How good a network is on images it has not seen."""
+"""Evaluate a network on test images."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ def evaluate(
     bfloat16: bool = False,
     processes: Processes | None = None,
 ) -> dict[str, float]:
-    """Cross entropy, top-1 and top-5 accuracy.
+    """Cross entropy, top-1 and top-5 accuracy of a network.
+
+    Cost: one forward pass over the data.
 
     Args:
-        model: from images to logits; left in the mode it was in.
+        model: a module from images to logits; its mode is restored afterwards.
         data: the images.
-        batch_size: of a forward pass.
-        bfloat16: whether to compute under autocast to bfloat16.
-        processes: that share the work; by default this one alone.
+        batch_size: images per forward pass.
+        bfloat16: whether to use autocast to bfloat16.
+        processes: the processes that share the work; by default only this one.
 
     Returns:
         ``loss``, ``top1`` and ``top5``; with fewer than five classes top-5 is 1.

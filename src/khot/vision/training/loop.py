@@ -1,4 +1,4 @@
-"""The training loop: goes on where it was stopped, alone or among the processes of torchrun."""
+"""The training loop: resumable, in one process or in several started by torchrun."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def train(
     device: str | None = None,
     report: Report = lambda message, share: None,
 ) -> dict[str, Any]:
-    """Train a network, or go on with a run that was stopped.
+    """Train a network, or resume a run that was stopped.
 
-    The folder then holds `config.json` and `model.safetensors` (see :func:`khot.vision.load_network`),
-    `metrics.csv` with a line for each epoch, `results.json`, and `state.safetensors` to go on from. A run
-    that was stopped and continued gives, on the same machine, the same weights to the bit. Among the
-    processes that torchrun started, each takes its share of every batch.
+    The folder then contains `config.json` and `model.safetensors` (see :func:`khot.vision.load_network`),
+    `metrics.csv` with a line for each epoch, `results.json`, and `state.safetensors` to resume from. A
+    stopped and resumed run gives, on the same machine, exactly the same weights. Under torchrun, each process
+    takes its share of every batch.
 
     Args:
-        config: the network and how to train it.
-        output: the folder for all that is written.
-        data: training and test images; by default those that ``config.training.data`` names.
+        config: the network and the training settings.
+        output: the folder to write to.
+        data: training and test images; by default those named by ``config.training.data``.
         data_dir: the data folder, see :func:`khot.vision.data.load`.
-        device: where the network is; by default a GPU of this process if there is one, else the processor.
-        report: told what is being done and which share is done.
+        device: the device to train on; by default the GPU of this process if there is one, else the CPU.
+        report: called with a description of the current work and the share that is done.
 
     Returns:
-        What `results.json` holds: the configuration, the number of parameters and the metrics.
+        The content of `results.json`: the configuration, the number of parameters and the metrics.
 
     Example:
         >>> import tempfile
@@ -75,7 +75,7 @@ def train(
 
 
 def load_data(config: RunConfig, data_dir: str | Path | None = None) -> tuple[Images, Images]:
-    """Training and test images; pictures of a folder in the size that the network wants."""
+    """Training and test images; pictures from a folder have the size that the network needs."""
     return _half(config, True, data_dir), _half(config, False, data_dir)
 
 

@@ -1,4 +1,4 @@
-"""The processes that train together: one, or those that torchrun started, on gloo."""
+"""The processes that train together: one, or those started by torchrun, with gloo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Processes", "joined_processes"]
 
 @dataclass(frozen=True)
 class Processes:
-    """How many processes train together, and which of them this is."""
+    """The number of processes that train together, and the rank of this one."""
 
     rank: int = 0
     count: int = 1
@@ -28,7 +28,7 @@ class Processes:
         return self.rank == 0
 
     def device(self, name: str | None) -> torch.device:
-        """The device of that name, or by default this process's own GPU, if there is one."""
+        """The device of this name; by default the GPU of this process, if there is one, else the CPU."""
         if name is None:
             name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
         try:
@@ -59,7 +59,7 @@ class Processes:
 
 @contextlib.contextmanager
 def joined_processes() -> Generator[Processes]:
-    """This process among those of torchrun, if it is one of them."""
+    """The processes of torchrun if this is one of them, otherwise only this process."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield Processes()

@@ -1,4 +1,4 @@
-"""A run: which network, trained how; by the name of a preset or from a JSON file."""
+"""The configuration of a run: a network and training settings, from a preset or a JSON file."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _TRAINING: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A network and how it is trained.
+    """A network configuration and training settings.
 
     Args:
-        network: what it is made of.
-        training: how it is trained.
+        network: the configuration of the network.
+        training: the training settings.
 
     Example:
         >>> run_preset("digits").training.data
@@ -55,12 +55,12 @@ class RunConfig:
     training: TrainSettings
 
     def to_dict(self) -> dict[str, Any]:
-        """Both parts, as JSON has them."""
+        """Both parts as a dictionary for JSON."""
         return {"network": self.network.to_dict(), "training": dataclasses.asdict(self.training)}
 
     @classmethod
     def from_json(cls, path: str | Path) -> RunConfig:
-        """A run in a JSON file: an object with the objects ``network`` and ``training``."""
+        """A run from a JSON file: an object with the objects ``network`` and ``training``."""
         try:
             parts: Any = json.loads(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
@@ -71,20 +71,20 @@ class RunConfig:
         return cls(NetworkConfig.from_dict(fields["network"]), TrainSettings.from_dict(fields["training"]))
 
     def changed(self, network: dict[str, Any], training: dict[str, Any]) -> RunConfig:
-        """The run with other values of some fields."""
+        """A copy of the run with some fields changed."""
         return RunConfig(
             NetworkConfig.from_dict({**self.network.to_dict(), **network}),
             TrainSettings.from_dict({**dataclasses.asdict(self.training), **training}),
         )
 
     def fitted(self, data: ImageTensors | FolderImages) -> RunConfig:
-        """The run with the image size, channels and number of classes of the data."""
+        """A copy of the run with the image size, channels and number of classes of the data."""
         channels, height, width = data.image_shape
         shape = {"image_size": (height, width), "channels": channels, "classes": len(data.classes)}
         return self.changed(shape, {})
 
     def check_fits(self, data: ImageTensors | FolderImages) -> None:
-        """Raise if the network is made for other images, or for another number of classes."""
+        """Raise if the network expects other images or another number of classes."""
         found = self.fitted(data).network
         for field in ("image_size", "channels", "classes"):
             ours, theirs = getattr(self.network, field), getattr(found, field)
@@ -96,10 +96,10 @@ def run_preset(name: str) -> RunConfig:
     """The run of a preset.
 
     Args:
-        name: as for :func:`khot.vision.preset`.
+        name: one of :func:`khot.vision.preset_names`.
 
     Returns:
-        Its network, and settings that suit its data.
+        The :class:`RunConfig`: its network, and training settings that suit its data.
 
     Example:
         >>> run_preset("mnist").training.epochs

@@ -1,4 +1,4 @@
-"""How a network is trained."""
+"""The settings for training a network."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["TrainSettings"]
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How a network is trained: AdamW, a warm-up, then half a cosine down to 0.
+    """Training settings: AdamW, with a learning rate that warms up and then falls to 0 along half a cosine.
 
     Args:
         data: a name or a folder for :func:`khot.vision.data.load`.
-        epochs: how many.
-        batch_size: of a step, over all processes.
+        epochs: the number of epochs.
+        batch_size: images per step, over all processes.
         learning_rate: the peak learning rate.
-        weight_decay: of matrices; biases, norms, positions and temperatures have none.
-        warmup_epochs: how long the learning rate grows.
+        weight_decay: weight decay of matrices; biases, norms, positions and temperatures have none.
+        warmup_epochs: the number of epochs in which the learning rate grows.
         label_smoothing: in [0, 1).
-        mixup: the parameter of the beta distribution from which mixing weights come; 0 is no mixup.
-        clip: the largest norm of a gradient; 0 is no clipping.
-        augment: whether training images are shifted, or cropped and mirrored, at random.
-        bfloat16: whether to compute under autocast to bfloat16.
-        seed: of the initial weights, the order of the images and all noise.
-        checkpoint_steps: state is kept after every epoch, and every so many steps if this is not 0.
+        mixup: the parameter of the beta distribution of mixing weights; 0 for no mixup.
+        clip: the largest norm of a gradient; 0 for no clipping.
+        augment: whether to augment training images by random shifts, or random crops and flips.
+        bfloat16: whether to use autocast to bfloat16.
+        seed: the seed of the initial weights, the order of the images and all noise.
+        checkpoint_steps: the state is saved after every epoch, and every this many steps if not 0.
 
     Example:
         >>> TrainSettings(epochs=0)
@@ -72,7 +72,7 @@ class TrainSettings:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
-        """The settings with these fields; an unknown one is an error that names it."""
+        """Settings from a dictionary; an unknown field is an error that names it."""
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:

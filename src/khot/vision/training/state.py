@@ -1,4 +1,4 @@
-"""The state of a run on disk: one safetensors file with all that a run needs to go on as if never stopped."""
+"""The state of a run on disk: one safetensors file with everything needed to resume it exactly."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PARTS = ("model", "optimizer", "rng")
 
 @dataclass
 class Position:
-    """Where a run is: what is done, and what came out so far.
+    """The progress of a run.
 
     Args:
-        epoch: how many epochs are done.
-        step: how many steps of the next one.
-        loss_sum: of these steps.
-        seconds: spent so far.
+        epoch: the number of finished epochs.
+        step: the number of finished steps in the current epoch.
+        loss_sum: the sum of the losses of these steps.
+        seconds: the time spent so far.
         history: the metrics of each epoch.
     """
 
@@ -42,7 +42,7 @@ class Position:
 
 
 def state_path(output: Path) -> Path:
-    """Where the state of a run is."""
+    """The path of the state of a run."""
     return output / "state.safetensors"
 
 
@@ -54,7 +54,7 @@ def save_state(
     position: Position,
     processes: Processes,
 ) -> None:
-    """Keep the state; every process must call it, the first writes."""
+    """Save the state; every process must call this, and the first one writes."""
     tensors = {f"rng.{rank}": rng for rank, rng in enumerate(processes.gathered(torch.get_rng_state()))}
     if not processes.leads:
         return
@@ -73,7 +73,7 @@ def restore_state(
     optimizer: torch.optim.Optimizer,
     processes: Processes,
 ) -> Position:
-    """Put the state in ``output``, if there is one, into model, optimizer and random numbers."""
+    """Load the state in ``output``, if there is one, into model, optimizer and random generators."""
     path = state_path(output)
     if not path.is_file():
         return Position()

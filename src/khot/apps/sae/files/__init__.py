@@ -5,20 +5,23 @@ layout              read    write   what it holds
 ==================  ======  ======  ==========================================================================
 SAELens             yes     yes     ``cfg.json`` and ``sae_weights.safetensors``
 sparsify            yes     yes     ``cfg.json`` and ``sae.safetensors``
-dictionary_learning yes             ``config.json`` and ``ae.pt``, of which only tensors are read
+dictionary_learning yes             ``config.json`` and ``ae.pt``; only tensors are read
 Gemma Scope         yes             ``params.npz``
 ==================  ======  ======  ==========================================================================
 
-What a tool cannot express is written as what it can, if that computes the same, and refused if not:
+If a tool cannot express an autoencoder, it is written as an equivalent one that computes the same, or
+refused:
 
-- ``sigmoid_topk`` is written as ``topk``, which it is in evaluation; prefixes do not matter there and are
-  left out;
-- ``batch_topk`` is ``jumprelu`` with its threshold for SAELens, decoder norms folded; sparsify has neither;
-- transcoders of SAELens are ReLU or JumpReLU: a ``topk`` one is refused (:meth:`as_jumprelu` makes one).
+- ``sigmoid_topk`` is written as ``topk``, to which it is equal in evaluation; prefixes have no effect there
+  and are left out;
+- ``batch_topk`` is written for SAELens as ``jumprelu`` with its threshold, with decoder norms folded in;
+  sparsify supports neither;
+- transcoders of SAELens are ReLU or JumpReLU: a ``topk`` transcoder is refused (:meth:`as_jumprelu` converts
+  it).
 
-When read, the activation, k and the dtype must be stated, sizes must agree, and what is not known is
-refused by name: no ReLU in the place of TopK, no default k. Weights carry the configuration they were saved
-with, so a ``cfg.json`` that was changed later, or that is of other weights, is noticed.
+When a folder is read, it must state activation, k and dtype, and sizes must agree. Unknown settings are
+refused by name: there is no fallback to ReLU and no default k. Weights carry the configuration they were
+saved with, so a ``cfg.json`` that was changed later, or belongs to other weights, is detected.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ _WRITERS = {"saelens": saelens.write, "sparsify": sparsify.write}
 def write_folder(
     autoencoder: SparseAutoencoder, folder: Path, format: FileFormat, about: Mapping[str, Any]
 ) -> None:
-    """Write a folder of the format; see :meth:`khot.apps.sae.SparseAutoencoder.save`."""
+    """Write a folder in the given format; see :meth:`khot.apps.sae.SparseAutoencoder.save`."""
     if format not in _WRITERS:
         raise ValueError(
             f"SparseAutoencoder.save: format must be one of {', '.join(_WRITERS)}, got {format!r}"
@@ -57,8 +60,7 @@ def write_folder(
 
 
 def read_folder(make: type[SparseAutoencoder], folder: Path) -> SparseAutoencoder:
-    """Read a folder whose format is recognised by its files; see
-    :meth:`khot.apps.sae.SparseAutoencoder.load`."""
+    """Read a folder; its format is recognised from its files. See ``SparseAutoencoder.load``."""
     if folder.suffix == ".npz":
         return gemma_scope.read(make, folder)
     for module in (saelens, sparsify, dictionary_learning, gemma_scope):

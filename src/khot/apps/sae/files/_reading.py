@@ -1,4 +1,4 @@
-"""What reading another tool's folder needs: a configuration that states what it must, tensors that fit it."""
+"""Helpers to read the folders of other tools: check the configuration, and fit tensors to parameters."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def stated(config: Mapping[str, Any], field: str, path: Path) -> Any:
-    """A field that must be there: nothing is guessed."""
+    """A required field of the configuration; nothing is guessed."""
     if config.get(field) is None:
         raise ValueError(f"{NAME}: {path} does not state {field!r}, and nothing is guessed; write it there")
     return config[field]
 
 
 def whole_number(config: Mapping[str, Any], field: str, path: Path) -> int:
-    """A field that must be there and be a whole number."""
+    """A required field of the configuration that must be an integer."""
     value = stated(config, field, path)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         raise ValueError(f"{NAME}: {path} has {field} = {value!r}, which must be a whole number")
@@ -47,7 +47,7 @@ def whole_number(config: Mapping[str, Any], field: str, path: Path) -> int:
 
 
 def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
-    """The weights' own record of the configuration, where there is one, against the file."""
+    """Compare the file with the configuration stored in the weights, if there is one."""
     if not isinstance(saved, Mapping):
         return
     for field, value in cast("Mapping[str, Any]", saved).items():
@@ -59,8 +59,7 @@ def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
 
 
 def filled(autoencoder: SparseAutoencoder, tensors: Mapping[str, Tensor], source: Path) -> SparseAutoencoder:
-    """The autoencoder with these parameters, by their names; a `ValueError` names the one that does not
-    fit."""
+    """The autoencoder with these parameters, by name; a `ValueError` names a tensor that does not fit."""
     wanted = dict(autoencoder.named_parameters())
     for name, parameter in wanted.items():
         if name not in tensors:

@@ -1,5 +1,4 @@
-"""Folders of dictionary_learning: ``config.json`` and ``ae.pt``, read as tensors only: no code in it is
-executed."""
+"""Folders of dictionary_learning: ``config.json`` and ``ae.pt``; only tensors are read, no code is run."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _CLASSES = {
 
 
 def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
-    """Read what dictionary_learning's trainers wrote."""
+    """Read a folder written by the trainers of dictionary_learning."""
     path = weights.parent / _CONFIG
     trainer = stated(read_config(path), "trainer", path)
     kind = stated(trainer, "dict_class", path)

@@ -20,8 +20,7 @@ WEIGHTS = "params.npz"
 
 
 def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
-    """Read ``params.npz``: W_enc (d_in, M), W_dec (M, d_in), b_enc, b_dec, threshold; w_enc and w_dec mean
-    the same."""
+    """Read ``params.npz``: W_enc or w_enc (d_in, M), W_dec or w_dec (M, d_in), b_enc, b_dec, threshold."""
     if not path.is_file():
         raise FileNotFoundError(f"{NAME}: there is no {path}")
     try:

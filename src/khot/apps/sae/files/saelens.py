@@ -35,7 +35,7 @@ _ARCHITECTURES = ("topk", "jumprelu", *_TRANSCODERS, *_TRAINING)
 
 
 def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]) -> None:
-    """Write what :meth:`khot.apps.sae.SparseAutoencoder.save` promises."""
+    """Write a folder; see :meth:`khot.apps.sae.SparseAutoencoder.save`."""
     options = autoencoder.options
     saved = autoencoder
     if options.activation in ("batch_topk", "jumprelu"):
@@ -77,7 +77,7 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
 
 
 def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
-    """Read what SAELens, or :func:`write`, wrote."""
+    """Read a folder written by SAELens or by :func:`write`."""
     path = weights.parent / _CONFIG
     config = read_config(path)
     architecture = stated(config, "architecture", path)

@@ -27,7 +27,7 @@ _NAMES = {
 
 
 def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]) -> None:
-    """Write what :meth:`khot.apps.sae.SparseAutoencoder.save` promises."""
+    """Write a folder; see :meth:`khot.apps.sae.SparseAutoencoder.save`."""
     options = autoencoder.options
     if options.activation not in ("topk", "sigmoid_topk"):
         raise ValueError(
@@ -69,7 +69,7 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
 
 
 def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
-    """Read what sparsify, or :func:`write`, wrote."""
+    """Read a folder written by sparsify or by :func:`write`."""
     path = weights.parent / _CONFIG
     config = read_config(path)
     activation = stated(config, "activation", path)
