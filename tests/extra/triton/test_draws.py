@@ -19,16 +19,14 @@ def uniforms(*shape):
     return u
 
 
-CASES = [(40, 7), (41, 1), (50, 0), (50, 50), (37, 36), (1, 1)]
+CASES = [(40, 7), (33, 0), (33, 33), (1, 1)]
 
 
 @pytest.mark.parametrize(("n", "k"), CASES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.usefixtures("programs")
-def test_systematic(n, k, dtype):
-    p, u = probabilities(n, k, dtype), uniforms(8, 3)
+def test_systematic(n, k):
+    p, u = probabilities(n, k), uniforms(3, 3)
     x = draws.systematic(p, k, u)
-    assert x.dtype == dtype
     assert (x.sum(-1) == k).all()
     assert torch.equal(x, cpu.systematic(p, k, u))
 
@@ -39,15 +37,15 @@ def test_where_the_sums_are_not_quite_k():
     p = torch.full((3, 49), 7 / 49)
     p[1] *= 1 + 3e-7
     p[2] *= 1 - 3e-7
-    u = uniforms(6, 3)
-    u[1], u[2] = 1 - 2**-53, 0.5
+    u = uniforms(2, 3)
+    u[1] = 1 - 2**-53
     assert torch.equal(draws.systematic(p, 7, u), cpu.systematic(p, 7, u))
 
 
 @pytest.mark.parametrize(("n", "k"), CASES)
 @pytest.mark.usefixtures("programs")
 def test_tree_pivotal(n, k):
-    p, u = probabilities(n, k), uniforms(8, 3, (1 << (n - 1).bit_length()) - 1)
+    p, u = probabilities(n, k), uniforms(3, 3, (1 << (n - 1).bit_length()) - 1)
     x = draws.pivotal(p, k, u)
     assert (x.sum(-1) == k).all()
     assert torch.equal(x, cpu.pivotal(p, k, u))
@@ -58,6 +56,14 @@ def test_in_an_order(design):
     p, u = probabilities(21, 6), uniforms(2, 3, *([31] if design == "pivotal" else []))
     order = randn(2, 3, 21, seed=3).argsort(-1)
     assert torch.equal(getattr(draws, design)(p, 6, u, order), getattr(cpu, design)(p, 6, u, order))
+
+
+def test_float64_and_a_large_k():
+    """From k = 2048 on sums have fewer bits behind the point."""
+    p = probabilities(4000, 2500, torch.float64)[:1]
+    x = draws.systematic(p, 2500, uniforms(1, 1))
+    assert x.dtype == torch.float64
+    assert torch.equal(x, cpu.systematic(p, 2500, uniforms(1, 1)))
 
 
 def test_a_long_row():

@@ -135,11 +135,9 @@ def _counted(counts_ptr, row, before, parts, number, PARTS: tl.constexpr):
 
 @triton.jit
 def _shift(wanted):
-    """Sums are integers, in units of 2^−shift: the largest that leaves room for the last sum."""
-    shift = tl.full((), 51, tl.int32)
-    for _ in range(31):
-        shift = tl.where((wanted.to(tl.int64) >> (62 - shift)) > 0, shift - 1, shift)
-    return shift
+    """Sums are integers, in units of 2^−shift: at most 51, and less where k needs the room."""
+    bits = (wanted.to(tl.float64).to(tl.int64, bitcast=True) >> 52).to(tl.int32) - 1022  # of a whole number
+    return tl.minimum(62 - bits, 51)
 
 
 @triton.jit

@@ -118,11 +118,11 @@ def gated_kernel(
         x_ptr, mask_ptr, 0, n, anchor, half_t, HAS_MASK, BLOCK
     )
     e, low, high, excess, edge = opening(k, n, half_t, half_anchor, strictly, weakly, below, GATE)
-    for _ in range(STEPS):
+    for step in range(STEPS):
         one, two, three, four = sums(
             x_ptr, mask_ptr, 0, n, half_anchor, half_t, e, edge, GATE, HAS_MASK, BLOCK
         )
-        e, low, high = advance(k, e, low, high, excess, one, two, three, four, GATE)
+        e, low, high = advance(step, k, e, low, high, excess, one, two, three, four, GATE)
     write(
         x_ptr, mask_ptr, y_ptr, state_ptr, 0, n, half_anchor, half_t, e, k, allowed, invalid,
         GATE, HAS_MASK, BLOCK,

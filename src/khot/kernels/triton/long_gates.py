@@ -56,11 +56,11 @@ def long_gated_topk(
     for i in range(steps):
         last = max(i - 1, 0)
         step_kernel[(rows, parts)](
-            *row, *found, of_steps[last], brackets[last], of_steps[i], brackets[i], n, length, parts,
+            *row, *found, of_steps[last], brackets[last], of_steps[i], brackets[i], n, length, parts, i,
             FIRST=i == 0, **gated,
         )  # fmt: skip
     write_kernel[(rows, parts)](
-        *row, *found, of_steps[-1], brackets[-1], y, state, n, length, parts, **gated
+        *row, *found, of_steps[-1], brackets[-1], y, state, n, length, parts, steps - 1, **gated
     )
 
 
@@ -139,17 +139,17 @@ def _opened(
 
 @triton.jit
 def _advanced(
-    k, excess, sums_ptr, bracket_ptr, row, parts, GATE: tl.constexpr, PARTS: tl.constexpr
+    step, k, excess, sums_ptr, bracket_ptr, row, parts, GATE: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
     """The offset and its bracket after the last step."""
     e, low = tl.load(bracket_ptr + row * 3), tl.load(bracket_ptr + row * 3 + 1)
     high = tl.load(bracket_ptr + row * 3 + 2)
     one, two = _added(sums_ptr, row, parts, 0, 4, PARTS), _added(sums_ptr, row, parts, 1, 4, PARTS)
     three, four = _added(sums_ptr, row, parts, 2, 4, PARTS), _added(sums_ptr, row, parts, 3, 4, PARTS)
-    return advance(k, e, low, high, excess, one, two, three, four, GATE)
+    return advance(step, k, e, low, high, excess, one, two, three, four, GATE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def step_kernel(
     x_ptr,
     mask_ptr,
@@ -165,6 +165,7 @@ def step_kernel(
     n,
     length,
     parts,
+    step,
     FIRST: tl.constexpr,
     GATE: tl.constexpr,
     PARTS: tl.constexpr,
@@ -178,7 +179,7 @@ def step_kernel(
         k, n, half_t, found_ptr, levels_ptr, below_ptr, row, parts, GATE, PARTS
     )
     if not FIRST:
-        e, low, high = _advanced(k, excess, old_sums_ptr, old_bracket_ptr, row, parts, GATE, PARTS)
+        e, low, high = _advanced(step - 1, k, excess, old_sums_ptr, old_bracket_ptr, row, parts, GATE, PARTS)
     if part == 0:
         tl.store(bracket_ptr + row * 3, e)
         tl.store(bracket_ptr + row * 3 + 1, low)
@@ -195,7 +196,7 @@ def step_kernel(
     tl.store(sums_ptr + place + 3, four)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def write_kernel(
     x_ptr,
     mask_ptr,
@@ -211,6 +212,7 @@ def write_kernel(
     n,
     length,
     parts,
+    step,
     GATE: tl.constexpr,
     PARTS: tl.constexpr,
     HAS_MASK: tl.constexpr,
@@ -222,7 +224,7 @@ def write_kernel(
     half_anchor, e, low, high, excess, edge = _opened(
         k, n, half_t, found_ptr, levels_ptr, below_ptr, row, parts, GATE, PARTS
     )
-    e, low, high = _advanced(k, excess, sums_ptr, bracket_ptr, row, parts, GATE, PARTS)
+    e, low, high = _advanced(step, k, excess, sums_ptr, bracket_ptr, row, parts, GATE, PARTS)
     allowed = _added(levels_ptr, row, parts, 2, 4, PARTS)
     invalid = _added(levels_ptr, row, parts, 3, 4, PARTS)
     write(

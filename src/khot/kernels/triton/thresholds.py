@@ -135,14 +135,16 @@ def sums(
 
 
 @triton.jit
-def advance(k, e, low, high, excess, one, two, three, four, GATE: tl.constexpr):
-    """The next offset and its bracket, from the sums at this one."""
+def advance(step, k, e, low, high, excess, one, two, three, four, GATE: tl.constexpr):
+    """The next offset and its bracket, from the sums at this one, that of step number ``step``."""
     if GATE == 2:
+        # Newton's method could go back and forth between two kinks: every third step halves the bracket, but
+        # for the last ones, and no other may touch its ends.
         f = one - (k - three)
         low, high = tl.where(f < 0, e, low), tl.where(f > 0, e, high)
         proposal = e - f / tl.maximum(two, 1.0)
-        in_bracket = (proposal >= low) & (proposal <= high) & (two > 0)
-        e = tl.where(f == 0, e, tl.where(in_bracket, proposal, (low + high) * 0.5))
+        good = (proposal > low) & (proposal < high) & (two > 0) & ((step % 3 != 2) | (step >= 18))
+        e = tl.where((f == 0) | (proposal == e), e, tl.where(good, proposal, (low + high) * 0.5))
     else:
         big_p, big_q = one + tl.maximum(excess, 1.2e-38), two + tl.maximum(-excess, 1.2e-38)
         h = tl.log(big_p) - tl.log(big_q)
