@@ -104,7 +104,9 @@ def test_transformations(name, norm, dtype):
 def test_second_derivatives(name, norm):
     jax.config.update("jax_enable_x64", True)
     try:
-        mine = jax.hessian(lambda row: (getattr(door, name)(row, 3, temperature=2.0, **norm) ** 2).sum())(X[0])
+        mine = jax.hessian(lambda row: (getattr(door, name)(row, 3, temperature=2.0, **norm) ** 2).sum())(
+            X[0]
+        )
     finally:
         jax.config.update("jax_enable_x64", False)
     row = torch.tensor(X[0])

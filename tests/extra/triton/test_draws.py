@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies.seeded import randn
 
 from khot.kernels import cpu
 from khot.kernels.triton import draws
+from strategies.seeded import randn
 
 
 def probabilities(n, k, dtype=torch.float32):

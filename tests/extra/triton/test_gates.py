@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from strategies.seeded import randn
 
 from khot.kernels import cpu
 from khot.kernels.triton import gates, long_gates, rows
+from strategies.seeded import randn
 
 GATES = ["logistic", "laplace", "sparse"]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow in the interpreter
@@ -92,7 +92,7 @@ def test_a_long_row_by_the_rule_itself(gate):
     """More than 65,536 entries: nothing is changed for the test."""
     assert rows.split(1, 70_000)[0] > 1
     x = randn(1, 70_000)
-    y, state = gates.gated_topk(gate, x, torch.tensor([[50.0]]), torch.tensor([[0.5]]), None, 2.0)
+    y, _ = gates.gated_topk(gate, x, torch.tensor([[50.0]]), torch.tensor([[0.5]]), None, 2.0)
     expected, expected_state = cpu.gated_topk(gate, x, 50.0, 0.5, None, state=True)
     torch.testing.assert_close(y, expected, rtol=0, atol=2e-6)
     product, mean = gates.gate_jacobian(expected_state, x, torch.tensor([[0.5]]), gate, 2.0)

@@ -1,12 +1,12 @@
-"""The operators reach the kernels for GPUs by their operations, eagerly and compiled, and get what the CPU gets."""
+"""The operators reach the kernels for GPUs, eagerly and compiled, and get what the CPU gets."""
 
 import pytest
 import torch
-from strategies.seeded import randn
 
 import khot
 from khot import designs
 from khot.kernels import loader, operations
+from strategies.seeded import randn
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of overflow in the interpreter
 OPERATIONS = [
@@ -26,8 +26,9 @@ def calls(monkeypatch):
     """Which operations are called eagerly."""
     found = []
     for name in OPERATIONS:
+        operation = getattr(operations, name)
 
-        def called(*arguments, operation=getattr(operations, name), name=name):
+        def called(*arguments, operation=operation, name=name):
             found.append(name)
             return operation(*arguments)
 
@@ -60,7 +61,7 @@ def with_gradients(operator, k, dtype=torch.float32, **options):
         (khot.sigmoid_topk, GATED),
         (khot.laplace_topk, GATED),
         (khot.sparse_topk, GATED),
-        (khot.successive_halving_topk, ["hard_topk"] + ROUND),
+        (khot.successive_halving_topk, ["hard_topk", *ROUND]),
     ],
 )
 def test_values_and_gradients(operator, expected, calls, request):

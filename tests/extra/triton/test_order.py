@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from strategies.seeded import randn
 
 from khot.kernels import cpu, rounds
 from khot.kernels.triton import order
 from khot.kernels.triton import rounds as kernels
+from strategies.seeded import randn
 
 
 @pytest.mark.usefixtures("programs")
@@ -38,7 +38,9 @@ def test_a_round_of_a_tournament():
     for row, (many, left) in enumerate(zip(m.flatten().tolist(), t.flatten().tolist(), strict=True)):
         alone = 2 * left - many  # in slices, which the kernel does not take
         best, other = v[row, alone:left].detach(), v[row, left:many].flip(-1).detach()
-        torch.testing.assert_close(blended[row, alone:left], torch.lerp(other, best, (best - other).sigmoid()))
+        torch.testing.assert_close(
+            blended[row, alone:left], torch.lerp(other, best, (best - other).sigmoid())
+        )
         assert (share[row, :alone] == 1).all()
     g, h = randn(5, 30, seed=1), randn(5, 41, seed=2)
     (grad,) = torch.autograd.grad(expected, [v], [g, h])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from khot.designs._arguments import normalised
+from khot.designs._places import places_of_ones
 from khot.designs._random_order import RandomOrder
 from khot.designs._with_phantom import phantom_indicator, phantom_probability
 from khot.designs.base import KHotDistribution
@@ -58,7 +59,7 @@ class TreePivotal(KHotDistribution):
         if k * max(1, self.n - 1).bit_length() < self.n:  # k paths are less work than the whole tree
             return draw_paths(tree, k, shape, generator)
         u = uniforms(shape, tree.rho[0].shape[-1], tree.rho[0].device, generator)
-        return draw_all(tree, k, shape, duels(u)).nonzero()[:, -1].view(*shape, k)
+        return places_of_ones(draw_all(tree, k, shape, duels(u)), k)
 
     def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         rows = self._rows

@@ -19,6 +19,7 @@ from khot.designs.base import KHotDistribution
 from khot.designs.registry import register
 from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations._special import xlogy
 
 __all__ = ["Systematic", "systematic_indices"]
@@ -159,7 +160,7 @@ def _cumulative(inclusion: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Cumulative sums without the certain units, which end exactly at their number (…, 1), and that."""
     certain = inclusion >= 1
     size = k - certain.sum(-1, keepdim=True)
-    sums = torch.where(certain, 0.0, inclusion).cumsum(-1)
+    sums = cumulative(torch.where(certain, 0.0, inclusion))
     total = sums[..., -1:]
     # All that equal the last become exactly the size, so that trailing units with π = 0 stay empty.
     return sums / torch.where(total > 0, total, 1.0) * size, size

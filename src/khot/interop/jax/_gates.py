@@ -46,9 +46,7 @@ def _shared(slope: Any, log_slope: Any, may_move: Any) -> tuple[Any, Any]:
     return jnp.where(may_move, slope, 0), jnp.where(may_move, share, 0)
 
 
-LOGISTIC = Gate(
-    jax.nn.sigmoid, _logistic_tail, lambda p, q: jnp.log(p) - jnp.log(q), _logistic_slopes
-)
+LOGISTIC = Gate(jax.nn.sigmoid, _logistic_tail, lambda p, q: jnp.log(p) - jnp.log(q), _logistic_slopes)
 LAPLACE = Gate(
     lambda a: _laplace_tail(a)[0],
     _laplace_tail,

@@ -46,9 +46,10 @@ class Resources(NamedTuple):
 
 
 # Pointers are to float32 and numbers are int32, unless a name says something else.
-_TYPES = {"mask_ptr": "*u8", "u_ptr": "*fp64", "norms_ptr": "*fp64", "heap_ptr": "*fp64", "lengths_ptr": "*i64"}
-_TYPES |= {f"{name}_ptr": "*i32" for name in ("levels", "ties", "floor")}
-_TYPES |= {f"{name}_ptr": "*i32" for name in ("counts", "old_counts", "picks", "old_picks", "before", "found")}
+_TYPES = {"mask_ptr": "*u8", "lengths_ptr": "*i64"}
+_TYPES |= {f"{name}_ptr": "*fp64" for name in ("u", "norms", "heap")}
+_TYPES |= {f"{name}_ptr": "*i32" for name in ("levels", "ties", "floor", "before", "found")}
+_TYPES |= {f"{name}_ptr": "*i32" for name in ("counts", "old_counts", "picks", "old_picks")}
 _HARD = {"k_ptr": "*i32", "HAS_MASK": True}
 _SHAPE = {"HAS_MASK": True, "BLOCK": 4096}
 

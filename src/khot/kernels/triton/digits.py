@@ -33,9 +33,7 @@ class Picks(NamedTuple):
     found: Tensor
 
 
-def count_digits(
-    x: Tensor, mask: Tensor | None, rank: Tensor, parts: int, length: int, block: int
-) -> Picks:
+def count_digits(x: Tensor, mask: Tensor | None, rank: Tensor, parts: int, length: int, block: int) -> Picks:
     """Count all digits of the rank-th largest, 1 ≤ rank ≤ n, int32 (rows, 1) of the rows of x (rows, n)."""
     rows, n = x.shape
     counts = torch.zeros(len(SHIFTS), rows, 256, dtype=torch.int32, device=x.device)

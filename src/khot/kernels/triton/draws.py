@@ -224,9 +224,7 @@ def systematic_kernel(
         place = could_before + tl.cumsum(can_change, 0)
         changes = (can_change > 0) & (place > could - tl.abs(missing))
         chosen = (hit != changes) | (p >= 1)
-        tl.store(
-            out_ptr + draw * n + at, chosen.to(tl.float32).to(out_ptr.dtype.element_ty), mask=at < end
-        )
+        tl.store(out_ptr + draw * n + at, chosen.to(tl.float32).to(out_ptr.dtype.element_ty), mask=at < end)
         passed += tl.sum(arc, 0)
         could_before += tl.sum(can_change, 0)
 

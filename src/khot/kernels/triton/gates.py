@@ -114,9 +114,7 @@ def gated_kernel(
     rank = tl.minimum(tl.maximum(tl.ceil(k), 1.0).to(tl.int32), n)
     anchor = value_of_key(kth_key(x_ptr, mask_ptr, n, rank, HAS_MASK, BLOCK))
     half_anchor = half_of(anchor)
-    strictly, weakly, allowed, invalid, below = survey(
-        x_ptr, mask_ptr, 0, n, anchor, half_t, HAS_MASK, BLOCK
-    )
+    strictly, weakly, allowed, invalid, below = survey(x_ptr, mask_ptr, 0, n, anchor, half_t, HAS_MASK, BLOCK)
     e, low, high, excess, edge = opening(k, n, half_t, half_anchor, strictly, weakly, below, GATE)
     for step in range(STEPS):
         one, two, three, four = sums(

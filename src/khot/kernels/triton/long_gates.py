@@ -221,10 +221,10 @@ def write_kernel(
     """A part of a row: its weights and state, after the last step."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, half_t = tl.load(k_ptr + row), tl.load(t_ptr + row) * 0.5
-    half_anchor, e, low, high, excess, edge = _opened(
+    half_anchor, _, _, _, excess, _ = _opened(
         k, n, half_t, found_ptr, levels_ptr, below_ptr, row, parts, GATE, PARTS
     )
-    e, low, high = _advanced(step, k, excess, sums_ptr, bracket_ptr, row, parts, GATE, PARTS)
+    e, _, _ = _advanced(step, k, excess, sums_ptr, bracket_ptr, row, parts, GATE, PARTS)
     allowed = _added(levels_ptr, row, parts, 2, 4, PARTS)
     invalid = _added(levels_ptr, row, parts, 3, 4, PARTS)
     write(

@@ -39,9 +39,7 @@ def tournament_round(v: Tensor, m: Tensor, t: Tensor, size: int) -> tuple[Tensor
     return blended, share
 
 
-def tournament_round_gradient(
-    v: Tensor, m: Tensor, t: Tensor, grad: Tensor, grad_share: Tensor
-) -> Tensor:
+def tournament_round_gradient(v: Tensor, m: Tensor, t: Tensor, grad: Tensor, grad_share: Tensor) -> Tensor:
     """The gradient in v from those in both results of `tournament_round`."""
     shape, n, size = v.shape, v.shape[-1], grad.shape[-1]
     v, grad, grad_share = (g.contiguous() for g in (v, grad, grad_share))

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from khot.kernels.triton.rows import read
 
-__all__ = ["advance", "distance", "half_of", "opening", "slope_of", "slope_sums", "sums", "survey", "write", "write_product"]
+__all__ = ["advance", "half_of", "opening", "slope_sums", "sums", "survey", "write", "write_product"]
 
 
 @triton.jit
