@@ -58,19 +58,23 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Titles, kernels, and their constants and special types by name."""
     for name, gate in GATES.items():
         steps = {"GATE": gate, "STEPS": steps_of(name), "HAS_MASK": True}
-        for score in ("fp32", "fp16", "bf16"):
+        for score in ("fp32", "bf16"):
             scores = {"x_ptr": f"*{score}", "y_ptr": f"*{score}", "BLOCK": 4096}
             yield f"{name}, {score}", gates.gated_kernel, {**steps, **scores}
-        yield f"{name}, short rows", gates.gated_kernel, {**steps, "BLOCK": 1024}
-        yield f"{name}, one entry", gates.gated_kernel, {**steps, "BLOCK": 16, "n": 1}
         yield f"{name}, Jacobian", gates.jacobian_kernel, {"GATE": gate, "BLOCK": 4096}
         split_over = {"GATE": gate, "PARTS": 128, **_SHAPE}
-        yield f"{name}, long: first step", long_gates.step_kernel, {**split_over, "FIRST": True}
         yield f"{name}, long: step", long_gates.step_kernel, {**split_over, "FIRST": False}
         yield f"{name}, long: weights", long_gates.write_kernel, split_over
         yield f"{name}, long: slopes", long_gates.slopes_kernel, {"GATE": gate, "BLOCK": 4096}
         product = {"GATE": gate, "PARTS": 128, "BLOCK": 4096}
         yield f"{name}, long: Jacobian", long_gates.product_kernel, product
+    # What else may differ is compiled once.
+    steps, halves = {"GATE": 0, "STEPS": 8, "HAS_MASK": True}, {"x_ptr": "*fp16", "y_ptr": "*fp16"}
+    yield "logistic, fp16", gates.gated_kernel, {**steps, **halves, "BLOCK": 4096}
+    yield "logistic, short rows", gates.gated_kernel, {**steps, "BLOCK": 1024}
+    yield "logistic, one entry", gates.gated_kernel, {**steps, "BLOCK": 16, "n": 1}
+    first = {"GATE": 0, "PARTS": 128, "FIRST": True, **_SHAPE}
+    yield "logistic, long: first step", long_gates.step_kernel, first
     yield "long: first digit", digits.digit_kernel, {**_SHAPE, "SHIFT": 24}
     yield "long: digit", digits.digit_kernel, {**_SHAPE, "SHIFT": 8}
     yield "long: anchor", long_gates.survey_kernel, _SHAPE
@@ -84,12 +88,12 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield "tournament round", rounds.round_kernel, ranks
     yield "tournament round, gradient", rounds.round_gradient_kernel, ranks
     for score in ("fp32", "fp64"):
-        probs = {"probs_ptr": f"*{score}", "out_ptr": f"*{score}", "PARTS": 128, "BLOCK": 4096}
+        probs = {"probs_ptr": f"*{score}", "out_ptr": f"*{score}", "PARTS": 128, "BLOCK": 1024}
         yield f"systematic, {score}: sums", draws.norm_kernel, probs
         yield f"systematic, {score}: arcs", draws.arcs_kernel, probs
         yield f"systematic, {score}", draws.systematic_kernel, probs
-        yield f"tree pivotal, {score}: leaves", draws.leaves_kernel, {**probs, "BLOCK": 1024}
-        yield f"tree pivotal, {score}", draws.pivotal_kernel, {**probs, "BLOCK": 1024}
+        yield f"tree pivotal, {score}: leaves", draws.leaves_kernel, probs
+        yield f"tree pivotal, {score}", draws.pivotal_kernel, probs
     yield "tree pivotal: duels", draws.duel_kernel, {"BLOCK": 1024}
     yield "systematic, k = 1", draws.systematic_kernel, {"k": 1, "PARTS": 1, "BLOCK": 1024}
 

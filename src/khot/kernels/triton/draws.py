@@ -29,7 +29,7 @@ def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) ->
         return out
     rows = probs.numel() // n
     with torch.cuda.device_of(probs):
-        (parts, length), block = split(rows, n), block_of(n)
+        (parts, length), block = split(rows, n), _block_of(n)
         norms, counts = _norms(probs, rows, n, parts, length)
         lengths = torch.empty(rows, parts, dtype=torch.int64, device=probs.device)
         shape = {
@@ -60,7 +60,7 @@ def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Te
         norms, _ = _norms(probs, rows, n, parts, length)
         heap = torch.empty(rows, inner + leaves, dtype=torch.float64, device=probs.device)
         floor = torch.zeros(rows, dtype=torch.int32, device=probs.device)
-        block = min(block_of(leaves), 1024)
+        block = _block_of(leaves)
         warps, blocks = warps_of(block), triton.cdiv(leaves, block)
         leaves_kernel[(rows * blocks,)](
             probs, norms, heap, floor, n, inner, parts, blocks, k,
@@ -80,6 +80,11 @@ def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Te
     return out
 
 
+def _block_of(n: int) -> int:
+    """Smaller than elsewhere: float64 takes twice the registers."""
+    return min(block_of(n), 1024)
+
+
 def _put_back(drawn: Tensor, order: Tensor) -> Tensor:
     """One draw of each row, at the places from which its units came."""
     return torch.zeros_like(drawn[0]).scatter_(-1, order, drawn[0])
@@ -89,7 +94,7 @@ def _norms(probs: Tensor, rows: int, n: int, parts: int, length: int) -> tuple[T
     """Of each part: Σπ and Σπ(1 − π), and how many units are certain and how many are open."""
     norms = torch.empty(rows, parts, 2, dtype=torch.float64, device=probs.device)
     counts = torch.empty(rows, parts, 2, dtype=torch.int32, device=probs.device)
-    block = block_of(n)
+    block = _block_of(n)
     norm_kernel[(rows, parts)](probs, norms, counts, n, length, BLOCK=block, num_warps=warps_of(block))
     return norms, counts
 

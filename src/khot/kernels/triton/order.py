@@ -117,9 +117,11 @@ def ties_kernel(
     threshold = score_key(prefix)
     end = tl.minimum(n, (part + 1) * length)
     ties = tl.zeros((), tl.int32)
+    x_ptr += row * n
+    mask_ptr += row * n
     for start in range(part * length, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        key = key_of(read(x_ptr + row * n, mask_ptr + row * n, at, end, HAS_MASK))
+        key = key_of(read(x_ptr, mask_ptr, at, end, HAS_MASK))
         ties += tl.sum(((key == threshold) & (at < end)).to(tl.int32), 0)
     tl.store(ties_ptr + row * tl.num_programs(1) + part, ties)
 
