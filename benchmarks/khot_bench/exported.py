@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import warnings
 from collections.abc import Callable
@@ -53,6 +54,14 @@ class _Function(nn.Module):
         return self.function(*inputs)
 
 
+def _of_inputs(x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor) -> Tensor:
+    return khot.sigmoid_topk(x, k, temperature=temperature, mask=mask)
+
+
+def _at_five(operator: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: operator(x, 5)
+
+
 def _models() -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
     """Models by title, with inputs of the shape for which they are exported."""
     x = torch.randn(32, 100)
@@ -63,13 +72,10 @@ def _models() -> dict[str, tuple[nn.Module, tuple[Tensor, ...]]]:
         "laplace_topk": khot.laplace_topk,
     }
     models: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
-        f"`{name}(x, 5)`": (_Function(lambda x, f=f: f(x, 5)), (x,)) for name, f in operators.items()
+        f"`{name}(x, 5)`": (_Function(_at_five(f)), (x,)) for name, f in operators.items()
     }
     learned = (x, torch.full((32,), 5.0), torch.tensor(0.5), x > -1)
-    models["`sigmoid_topk`; k, temperature and mask are inputs"] = (
-        _Function(lambda x, k, t, mask: khot.sigmoid_topk(x, k, temperature=t, mask=mask)),
-        learned,
-    )
+    models["`sigmoid_topk`; k, temperature and mask are inputs"] = (_Function(_of_inputs), learned)
     network = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), khot.nn.TopK(4, temperature=0.3), nn.Linear(20, 3))
     models["two linear layers with `TopK` between them"] = (network, (torch.randn(5, 6),))
     config = NetworkConfig(image_size=16, channels=3, classes=5, patch_size=4, width=16, depth=3, heads=2)
@@ -96,11 +102,11 @@ def run_exported(report: Callable[[str, float], None], command: str) -> Exported
 
 
 def _exported(title: str, model: nn.Module, inputs: tuple[Tensor, ...]) -> Row:
-    import onnxruntime
-
+    runtime: Any = importlib.import_module("onnxruntime")
+    exporter: Any = torch.onnx  # neither has types
     program = torch.export.export(model, inputs)
-    made: Any = torch.onnx.export(model, inputs, dynamo=True, opset_version=OPSET, verbose=False)
-    session: Any = onnxruntime.InferenceSession(made.model_proto.SerializeToString())
+    made = exporter.export(model, inputs, dynamo=True, opset_version=OPSET, verbose=False)
+    session = runtime.InferenceSession(made.model_proto.SerializeToString())
     names = [i.name for i in session.get_inputs()]
     found = session.run(None, {name: t.numpy() for name, t in zip(names, inputs, strict=True)})[0]
     with torch.no_grad():
