@@ -15,6 +15,7 @@ from khot_bench.adversarial.matrix import load_matrix
 from khot_bench.adversarial.tables import matrix_table
 from khot_bench.compiled.record import compiled_table, load_compiled
 from khot_bench.distributed.record import distributed_table, load_distributed
+from khot_bench.exported import exported_table, load_exported
 from khot_bench.reproduce.experiments import ledger_path, load_reproduction
 from khot_bench.reproduce.ledger import load_ledger
 from khot_bench.results import Document, load, results_path
@@ -82,6 +83,8 @@ def _table(name: str, where: Path, root: Path, documents: dict[str, Document]) -
             return markdown(compiled_table(load_compiled(root)))
         if suite == "distributed":
             return markdown(distributed_table(load_distributed(root), name))
+        if suite == "export":
+            return markdown(exported_table(load_exported(root)))
         if suite not in documents:
             documents[suite] = load(results_path(suite, root))
         return markdown(table(documents[suite], name))

@@ -33,7 +33,7 @@ def test_list_names_suites_cases_and_peers():
 def test_unknown_suite_names_the_allowed_values():
     result = call("bench", "sigmoidd")
     assert result.code == 2
-    others = ["adversarial", "compiled", "distributed", "gpu", "list", "all", "tables"]
+    others = ["adversarial", "compiled", "distributed", "export", "gpu", "list", "all", "tables"]
     known = ", ".join([*suite_names(), *others])
     assert f"unknown suite 'sigmoidd'; choose from {known}" in result.text
 

@@ -16,6 +16,7 @@ from khot_bench.commands import fail
 from khot_bench.commands.adversarial import adversarial
 from khot_bench.commands.compiled import compiled
 from khot_bench.commands.distributed import distributed
+from khot_bench.commands.export import export
 from khot_bench.commands.gpu import gpu
 from khot_bench.suites import load_suite, suite_names
 
@@ -31,8 +32,8 @@ class _SuiteGroup(TyperGroup):
         if command is None and not cmd_name.startswith("-") and not ctx.resilient_parsing:
             known = ", ".join(suite_names())
             raise typer.BadParameter(
-                f"unknown suite {cmd_name!r}; choose from {known}, adversarial, compiled, distributed, gpu, "
-                "list, all, tables",
+                f"unknown suite {cmd_name!r}; choose from {known}, adversarial, compiled, distributed, "
+                "export, gpu, list, all, tables",
                 ctx=ctx,
             )
         return command
@@ -43,11 +44,12 @@ app = typer.Typer(
     help="Benchmark khot against PyTorch and other packages; results are checked before they are timed.",
     no_args_is_help=True,
     add_completion=False,
-    subcommand_metavar="SUITE|adversarial|compiled|distributed|gpu|list|all|tables",
+    subcommand_metavar="SUITE|adversarial|compiled|distributed|export|gpu|list|all|tables",
 )
 app.command("adversarial")(adversarial)
 app.command("compiled")(compiled)
 app.command("distributed")(distributed)
+app.command("export")(export)
 app.command("gpu")(gpu)
 
 

@@ -13,6 +13,7 @@ import typer
 from torch import Tensor
 
 import khot
+from khot import designs
 from khot.compare.machine import find_commit, find_machine, find_versions
 from khot.kernels import triton
 from khot.whole_files import write_json
@@ -26,6 +27,11 @@ OPERATORS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "laplace": khot.laplace_topk,
     "sparse": khot.sparse_topk,
     "hard": khot.hard_topk,
+    "successive halving": khot.successive_halving_topk,
+}
+DRAWS: dict[str, type[designs.KHotDistribution]] = {
+    "systematic": designs.Systematic,
+    "tree pivotal": designs.TreePivotal,
 }
 Quick = Annotated[bool, typer.Option("--quick", help="One small shape, few repeats: a quick test.")]
 Output = Annotated[Path, typer.Option(help="The JSON file to write.")]
@@ -43,11 +49,12 @@ def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
         for name, operator in OPERATORS.items():
             error = (operator(x, k).cpu() - operator(x.cpu(), k)).abs().max().item()
             time = _milliseconds(lambda x=x, k=k, f=operator: f(x, k), 5 if quick else 50)
-            rows.append(
-                {"operator": name, "shape": list(shape), "k": k, "error": error}
-                | {"milliseconds": time, "softmax_milliseconds": base, "ratio": time / base}
-            )
-            typer.echo(f"{name:<8} {shape!s:<14} k = {k:<6} {time / base:7.2f} × softmax, error {error:.1e}")
+            rows.append(_row(name, shape, k, error, time, base))
+        for name, design in DRAWS.items():
+            drawn = design(k, probs=khot.sparse_topk(x, k), validate_args=False)
+            error = (drawn.sample().sum(-1) - k).abs().max().item()
+            time = _milliseconds(drawn.sample, 5 if quick else 50)
+            rows.append(_row(name, shape, k, error, time, base))
     commit = find_commit()
     write_json(
         {
@@ -63,6 +70,15 @@ def gpu(quick: Quick = False, output: Output = Path("khot-gpu.json")) -> None:
     typer.echo(f"written: {output}")
     if any(row["error"] > 1e-5 for row in rows):
         fail("a result differs from that of the CPU by more than 1e-5")
+
+
+def _row(name: str, shape: tuple[int, ...], k: int, error: float, time: float, base: float) -> dict[str, Any]:
+    typer.echo(f"{name:<18} {shape!s:<14} k = {k:<6} {time / base:7.2f} × softmax, error {error:.1e}")
+    return {"operator": name, "shape": list(shape), "k": k, "error": error} | {
+        "milliseconds": time,
+        "softmax_milliseconds": base,
+        "ratio": time / base,
+    }
 
 
 def _milliseconds(call: Callable[[], Tensor], repeats: int) -> float:

@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from khot.designs._places import places_of_ones
 from khot.designs.base import KHotDistribution
 from khot.kernels import sorting
 from khot.relaxations._chunks import at_once
@@ -52,7 +53,7 @@ class RandomOrder(KHotDistribution):
         drawn = torch.empty(math.prod(shape[:-1]), k, dtype=torch.long, device=self._rows.device)
         first = 0
         for x in self._chunks(sample_shape, generator):
-            drawn[first : first + len(x)] = x.nonzero()[:, -1].view(len(x), k)
+            drawn[first : first + len(x)] = places_of_ones(x, k)
             first += len(x)
         return drawn.view(shape)
 

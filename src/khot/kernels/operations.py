@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu, triton
+from khot.kernels import cpu, rounds, triton
 from khot.kernels.availability import inside_a_transform, inside_forward_mode
 from khot.kernels.loader import native
 
@@ -26,22 +26,27 @@ __all__ = [
     "argsort",
     "as_tensor",
     "block_sums",
+    "draws_taken",
     "gate_jacobian",
     "gated_topk",
     "hard_topk",
     "isotonic",
+    "pivotal",
     "sigmoid_jacobian",
     "sigmoid_topk",
+    "systematic",
     "taken",
     "taken_on_gpu",
     "topk_entries",
+    "tournament_round",
+    "tournament_round_gradient",
 ]
 
 _torch_library = cast("Any", torch.library)  # its functions have no types
 library: Any = _torch_library.Library("khot", "DEF")
 _DTYPES = (torch.float32, torch.float64)
 
-Result = Literal["like", "row", "pair", "indices", "places", "indices of places"]
+Result = Literal["like", "state", "row", "pair", "indices", "places", "indices of places"]
 
 
 def taken(*tensors: Tensor, constants: bool = False) -> bool:
@@ -59,20 +64,25 @@ def taken(*tensors: Tensor, constants: bool = False) -> bool:
     )
 
 
-def taken_on_gpu(*tensors: Tensor) -> bool:
+def taken_on_gpu(*tensors: Tensor, doubles: bool = False) -> bool:
     """Whether to call the operations with a GPU kernel, compiled or eagerly: if enabled, and not exporting.
 
     The answer is no inside ``torch.func`` transforms, and where second derivatives are needed.
     """
     return (
         bool(tensors)
-        and all(t.is_cuda for t in tensors)
+        and all(t.is_cuda or (t.is_cpu and _triton_is_interpreted()) for t in tensors)
         and _triton_is_on()
-        and triton.usable(*tensors)
+        and triton.usable(*tensors, doubles=doubles)
         and not torch.compiler.is_exporting()
         and not inside_forward_mode()
         and not inside_a_transform()
     )
+
+
+def draws_taken(probs: Tensor) -> bool:
+    """Whether to call those that draw: compiling, or on a GPU; they have no rule for ``vmap``."""
+    return not inside_a_transform() and (taken(probs) or taken_on_gpu(probs, doubles=True))
 
 
 def as_tensor(number: float | Tensor, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
@@ -93,9 +103,14 @@ def _triton_is_on() -> bool:
     return triton.switched_on()
 
 
+def _triton_is_interpreted() -> bool:
+    return triton.interpreted()
+
+
 # What torch.compiler.assume_constant_result does; that would import Dynamo with khot.
 cast("Any", _library_is_there)._dynamo_marked_constant = True
 cast("Any", _triton_is_on)._dynamo_marked_constant = True
+cast("Any", _triton_is_interpreted)._dynamo_marked_constant = True
 
 
 def _operation(
@@ -110,14 +125,12 @@ def _operation(
     """Register an operation; ``gpu`` names the module of ``khot.kernels.triton`` that has it too.
 
     ``rows`` says which of its arguments are tensors (…, n) or (…, 1); the first of them is what ``results``
-    are ``"like"``, hold one value a ``"row"`` or a ``"pair"`` of values of, or ``"indices"`` into; argument
-    number ``k`` says how many ``"places"`` a result has in the place of n. All are contiguous.
+    are ``"like"`` (a ``"state"`` too, but for half types), hold one value a ``"row"`` or a ``"pair"`` of
+    values of, or ``"indices"`` into; argument number ``k`` says how many ``"places"`` a result has in the
+    place of n. All are contiguous.
     """
     name = schema.partition("(")[0]
-    library.define(schema)
-    library.impl(name, kernel, "CPU")
-    if gpu is not None:
-        library.impl(name, _from_triton(gpu, name), "CUDA")
+    _define(name, schema, kernel, gpu)
 
     def fake(*arguments: Any) -> Any:
         places = 1 if k is None else arguments[k]
@@ -142,6 +155,33 @@ def _operation(
     return cast("Callable[..., Any]", operation)
 
 
+def _draw(schema: str, kernel: Callable[..., Any], *, of_nodes: bool = False) -> Callable[..., Any]:
+    """Register a sampling design; its uniform variables are one a draw, or one for each node of a tree."""
+    name = schema.partition("(")[0]
+    _define(name, schema, kernel, "draws")
+
+    def fake(probs: Tensor, k: int, u: Tensor, order: Tensor | None) -> Tensor:
+        return probs.new_empty((*(u.shape[:-1] if of_nodes else u.shape), probs.shape[-1]))
+
+    _torch_library.register_fake(f"khot::{name}", fake, lib=library)
+    return cast("Callable[..., Any]", getattr(torch.ops.khot, name))
+
+
+def _define(name: str, schema: str, kernel: Callable[..., Any], gpu: str | None) -> None:
+    """The operation with its kernels; where Triton's interpreter is asked for, it serves the CPU too."""
+    library.define(schema)
+    if gpu is None:
+        library.impl(name, kernel, "CPU")
+        return
+    from_triton = _from_triton(gpu, name)
+
+    def on_cpu(*arguments: Any) -> Any:
+        return (from_triton if triton.interpreted() else kernel)(*arguments)
+
+    library.impl(name, on_cpu, "CPU")
+    library.impl(name, from_triton, "CUDA")
+
+
 def _from_triton(module: str, name: str) -> Callable[..., Any]:
     """The kernel of that name, imported when it is called: few have Triton."""
 
@@ -158,7 +198,10 @@ def _in_front(tensor: Tensor, dim: int | None, rank: int, size: int) -> Tensor:
 
 
 def _empty(result: Result, x: Tensor, places: int) -> Tensor:
-    shape = x.shape if result in ("like", "indices") else (*x.shape[:-1], 2 if result == "pair" else places)
+    like = result in ("like", "state", "indices")
+    shape = x.shape if like else (*x.shape[:-1], 2 if result == "pair" else places)
+    if result == "state" and x.dtype != torch.float64:
+        return x.new_empty(shape, dtype=torch.float32)
     return x.new_empty(shape, dtype=torch.int64 if result.startswith("indices") else x.dtype)
 
 
@@ -175,7 +218,7 @@ gated_topk = _operation(
     " -> (Tensor, Tensor)",
     _gated,
     rows=[1, 2, 3, 4],
-    results=["like", "like"],
+    results=["like", "state"],
     gpu="gates",
 )
 """Weights and state of a member of the threshold family; see ``khot.kernels.cpu.gated_topk``."""
@@ -213,6 +256,33 @@ hard_topk = _operation(
     gpu="order",
 )
 """Ones at the k largest."""
+
+tournament_round = _operation(
+    "tournament_round(Tensor v, Tensor m, Tensor t, SymInt size) -> (Tensor, Tensor)",
+    rounds.tournament_round,
+    rows=[0, 1, 2],
+    results=["places", "like"],
+    k=3,
+    gpu="rounds",
+)
+"""One round of a tournament: what is left, and the shares of those who met."""
+
+tournament_round_gradient = _operation(
+    "tournament_round_gradient(Tensor v, Tensor m, Tensor t, Tensor grad, Tensor grad_share) -> Tensor",
+    rounds.tournament_round_gradient,
+    rows=[0, 1, 2, 3, 4],
+    results=["like"],
+    gpu="rounds",
+)
+"""Its gradient."""
+
+systematic = _draw("systematic(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.systematic)
+"""Systematic draws."""
+
+pivotal = _draw(
+    "pivotal(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.pivotal, of_nodes=True
+)
+"""Tree pivotal draws."""
 
 topk_entries = _operation(
     "topk_entries(Tensor x, SymInt k, Tensor? temperature, Tensor? mask, bool by_position)"

@@ -71,8 +71,9 @@ def hard_topk(
         return _native(scores, k, last, mask)
     k_rows = budget("hard_topk", scores, k, last, integer=True)
     rows = allowed_scores("hard_topk", scores.detach(), mask).movedim(last, -1)
-    wide = rows.to(compute_dtype(rows))
-    if operations.taken(wide) or operations.taken_on_gpu(wide):
+    on_gpu = operations.taken_on_gpu(rows)  # its kernel reads half types
+    wide = rows if on_gpu else rows.to(compute_dtype(rows))
+    if on_gpu or operations.taken(wide):
         chosen = operations.hard_topk(wide, operations.as_tensor(k_rows.detach(), torch.float64), None)
         return chosen.to(scores.dtype).movedim(-1, last)
     chosen = _portable(rows, k_rows.detach(), None if isinstance(k, Tensor) else int(k))

@@ -1,5 +1,7 @@
 """Top-k in JAX against torch: values, gradients in every argument and mode, transformations, precisions."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +14,7 @@ from khot.interop import jax as door
 from khot.interop.jax.systematic import systematic
 
 NAMES = ["sigmoid_topk", "laplace_topk", "sparse_topk"]
+CASES = [(name, {}) for name in NAMES] + [("sparse_topk", {"norm": 1.5}), ("sparse_topk", {"norm": 1.1})]
 RNG = np.random.default_rng(0)
 X = 3 * RNG.normal(size=(5, 9))
 G = RNG.normal(size=(5, 9))
@@ -34,18 +37,18 @@ def torch_results(name, x, k, temperature, g, **options):
     return y.detach().numpy(), [a.numpy() for a in torch.autograd.grad(y, leaves, torch.tensor(g))]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_values_and_gradients_in_all_arguments(name, dtype):
+@pytest.mark.parametrize(("name", "norm"), CASES)
+def test_values_and_gradients_in_all_arguments(name, norm, dtype):
     x, g = X.astype(dtype), G.astype(dtype)
     for k, temperature in (
         (np.array([0.0, 1.0, 2.5, 8.0, 9.0], dtype), np.array([0.1, 0.5, 1.0, 2.0, 1e-3], dtype)),
         (np.array(3.0, dtype), np.array(0.7, dtype)),
         (np.array(3.0, dtype), np.array(0.01, dtype)),
     ):
-        expected, gradients = torch_results(name, x, k, temperature, g)
+        expected, gradients = torch_results(name, x, k, temperature, g, **norm)
 
         def weights(x, k, temperature):
-            return getattr(door, name)(x, k, temperature=temperature)
+            return getattr(door, name)(x, k, temperature=temperature, **norm)
 
         y, pull = jax.vjp(weights, x, k, temperature)
         assert y.dtype == dtype
@@ -56,14 +59,14 @@ def test_values_and_gradients_in_all_arguments(name, dtype):
         np.testing.assert_allclose(moved, pull(jnp.asarray(g))[0], **tolerance(dtype))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_masks_infinities_ties_and_directions(name, dtype):
+@pytest.mark.parametrize(("name", "norm"), CASES)
+def test_masks_infinities_ties_and_directions(name, norm, dtype):
     inf = np.inf
     x = np.array(
         [[inf, 1, 0.5, 0], [inf, inf, inf, 0], [-inf, 2, 1, 0], [-inf, -inf, -inf, 1], [2, 2, 2, 0]], dtype
     )
     mask = RNG.random(X.shape) < 0.6
-    door_function, function = getattr(door, name), getattr(khot, name)
+    door_function, function = (partial(getattr(module, name), **norm) for module in (door, khot))
     np.testing.assert_allclose(door_function(x, 2), function(torch.tensor(x), 2).numpy(), **tolerance(dtype))
     gradient = jax.grad(lambda x: (door_function(x, 2) ** 2).sum())(x)
     assert np.isfinite(gradient).all()
@@ -80,9 +83,9 @@ def test_masks_infinities_ties_and_directions(name, dtype):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_transformations(name, dtype):
-    f, x = getattr(door, name), X.astype(dtype)
+@pytest.mark.parametrize(("name", "norm"), CASES)
+def test_transformations(name, norm, dtype):
+    f, x = partial(getattr(door, name), **norm), X.astype(dtype)
     expected = f(x, 3)
     np.testing.assert_allclose(
         jax.jit(lambda x, k: f(x, k))(x, 3), expected, **tolerance(dtype)
@@ -95,18 +98,35 @@ def test_transformations(name, dtype):
     np.testing.assert_allclose(jacobian, jax.jacrev(lambda row: f(row, 3))(x[0]), **tolerance(dtype))
 
 
-@pytest.mark.parametrize("name", ["sigmoid_topk", "laplace_topk"])
-def test_second_derivatives(name):
+@pytest.mark.parametrize(
+    ("name", "norm"), [("sigmoid_topk", {}), ("laplace_topk", {}), ("sparse_topk", {"norm": 1.5})]
+)
+def test_second_derivatives(name, norm):
     jax.config.update("jax_enable_x64", True)
     try:
-        mine = jax.hessian(lambda row: (getattr(door, name)(row, 3, temperature=2.0) ** 2).sum())(X[0])
+        mine = jax.hessian(lambda row: (getattr(door, name)(row, 3, temperature=2.0, **norm) ** 2).sum())(
+            X[0]
+        )
     finally:
         jax.config.update("jax_enable_x64", False)
     row = torch.tensor(X[0])
     theirs = torch.autograd.functional.hessian(
-        lambda row: (getattr(khot, name)(row, 3, temperature=2.0) ** 2).sum(), row
+        lambda row: (getattr(khot, name)(row, 3, temperature=2.0, **norm) ** 2).sum(), row
     )
     np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("norm", [1.01, 1.2, 1.7])
+def test_sparse_rows_of_every_kind(norm, dtype):
+    """Adversarial rows, budgets and temperatures: sums are k, and weights those of torch."""
+    x = np.concatenate([X * 10.0**e for e in range(-4, 4)] + [np.zeros((1, 9)), np.arange(9.0)[None]])
+    x = x.astype(dtype)
+    for k in (0.3, 1.0, 4.5, 8.9, 9.0):
+        for temperature in (0.01, 1.0, 100.0):
+            y = np.asarray(door.sparse_topk(x, k, norm=norm, temperature=temperature))
+            expected = khot.sparse_topk(torch.tensor(x), k, norm=norm, temperature=temperature).numpy()
+            # A rounding of the argument is 1/(norm − 1) times as large in the weight.
+            np.testing.assert_allclose(y, expected, rtol=0, atol=16 * np.finfo(dtype).eps / (norm - 1))
 
 
 @pytest.mark.parametrize("kind", [jnp.bfloat16, jnp.float16])
@@ -153,6 +173,8 @@ def test_systematic_draws(dtype):
         (lambda: door.sigmoid_topk(X, 1, mask=X), TypeError, "mask must be boolean"),
         (lambda: door.sigmoid_topk(X, 1, axis=2), IndexError, "axis must be in"),
         (lambda: door.sigmoid_topk(X, jnp.ones(3)), ValueError, "k must broadcast"),
+        (lambda: door.sparse_topk(X, 1, norm=3), ValueError, r"norm must be in \(1, 2\], got 3"),
+        (lambda: door.sparse_topk(X, 1, norm=jnp.ones(())), TypeError, "norm must be a number"),
         (lambda: door.hard_topk(X, 1.5), ValueError, "k must be an integer"),
         (lambda: door.systematic_sample(jax.random.key(0), X, 1.0), TypeError, "k must be an integer"),
     ],

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from khot.kernels import triton
+
 OUTCOMES: dict[str, str] = {}
 
 
 def pytest_collection_modifyitems(items):
     if not torch.cuda.is_available():
         for item in items:
-            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+            item.add_marker(pytest.mark.skip(reason="no CUDA device is here"))
 
 
 def pytest_runtest_logreport(report):
@@ -22,5 +24,6 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish():
     if torch.cuda.is_available():
-        device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+        kernels = "triton" if triton.switched_on() else "portable"
+        device = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "kernels": kernels}
         Path("khot-gpu-tests.json").write_text(json.dumps({**device, "outcomes": OUTCOMES}, indent=2))

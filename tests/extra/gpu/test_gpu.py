@@ -4,10 +4,12 @@ import pytest
 import torch
 
 import khot
+from khot import designs
 from khot.kernels import cpu
+from khot.relaxations import registry
 
 OPERATORS = [khot.sigmoid_topk, khot.laplace_topk, khot.sparse_topk, khot.normal_topk]
-SHAPES = [(3, 7), (64, 64), (8, 1000), (2, 5000), (1, 300_000)]
+SHAPES = [(3, 7), (64, 64), (8, 1000), (2, 5000), (1, 300_000), (200, 70_000)]  # the last but one is split
 
 
 def scores(*shape):
@@ -51,8 +53,40 @@ def test_compiled():
     torch.testing.assert_close(mine, eager, rtol=1e-5, atol=1e-6)
 
 
-def test_draws():
+def test_a_tournament():
+    results = []
+    for device in ("cpu", "cuda"):
+        x = scores(4, 300).to(device).requires_grad_()
+        y = khot.successive_halving_topk(x, 17, mask=scores(4, 300).flip(-1).to(device) > -1)
+        results.append([y, *torch.autograd.grad(y, x, scores(4, 300).flip(-1).to(device))])
+    for mine, right in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), right, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 100), (1, 300_000)], ids=str)
+@pytest.mark.parametrize("name", ["Systematic", "RandomSystematic", "TreePivotal", "RandomTreePivotal"])
+def test_draws(name, shape):
+    p = khot.sparse_topk(scores(*shape), 9).cuda()
+    x = getattr(designs, name)(9, probs=p).sample((5,))
+    assert (x.sum(-1) == 9).all()
+    assert not x[:, p == 0].any()
+    assert x[:, p == 1].all()
+
+
+def test_the_same_uniform_variables_draw_the_same_units():
     draws = pytest.importorskip("khot.kernels.triton.draws")
     p = khot.sigmoid_topk(scores(3, 100), 9)
-    u = torch.rand(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(draws.systematic(p.cuda(), 9, u.cuda()).cpu(), cpu.systematic(p, 9, u))
+    u = torch.rand(50, 3, 127, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    first = u[..., 0].contiguous()
+    assert torch.equal(draws.systematic(p.cuda(), 9, first.cuda()).cpu(), cpu.systematic(p, 9, first))
+    assert torch.equal(draws.pivotal(p.cuda(), 9, u.cuda()).cpu(), cpu.pivotal(p, 9, u))
+
+
+def test_deterministic_mode():
+    torch.use_deterministic_algorithms(True)
+    try:
+        for name in registry.names():
+            x = scores(3, 20).cuda().requires_grad_()
+            registry.get(name).weights(x, 4).square().sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)

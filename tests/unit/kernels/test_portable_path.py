@@ -2,16 +2,20 @@
 
 import pytest
 import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import khot
+from khot import designs
 from khot.kernels import operations, triton
 from khot.relaxations import registry
+from khot.relaxations._cumulative import cumulative
 
 # What looks at values, makes shapes of them, or copies them to the host.
 WAITING = {"_local_scalar_dense", "item", "nonzero", "masked_select", "unique_dim", "_unique2", "equal"}
 FAMILY = ["sigmoid", "laplace", "sparse", "normal"]
-NAMES = [name for name in registry.names() if not registry.get(name).stochastic]
+NAMES = registry.names()
 
 
 def traced(function, *shapes):
@@ -31,6 +35,17 @@ def looks_at_values(graph):
     return found
 
 
+def refused(graph):
+    """Operations that raise an error in deterministic mode: see torch.use_deterministic_algorithms."""
+    always = {"put_", "histc", "median", "kthvalue", "bincount", "scatter_reduce", "grid_sampler_2d"}
+    names = [(getattr(node.target, "_opname", ""), node.meta.get("val")) for node in graph.graph.nodes]
+    return [
+        name
+        for name, value in names
+        if name in always or (name == "cumsum" and value is not None and value.is_floating_point())
+    ]
+
+
 def forward_and_backward(weights):
     def step(x, temperature):
         x, temperature = x.detach().requires_grad_(), temperature.detach().requires_grad_()
@@ -40,12 +55,38 @@ def forward_and_backward(weights):
     return step
 
 
+def steps_of(name):
+    """Forward and backward, with numbers, and with a mask and a budget for each row."""
+    weights = registry.get(name).weights
+
+    def masked(x, temperature):
+        k = torch.full((2,), 3.0, device="meta")
+        return weights(x, k, temperature=temperature, mask=x.detach() > 0)
+
+    return [forward_and_backward(lambda x, t: weights(x, 3, temperature=t)), forward_and_backward(masked)]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.full
 def test_no_operator_waits_for_a_value(name):
-    weights = registry.get(name).weights
-    step = forward_and_backward(lambda x, temperature: weights(x, 3, temperature=temperature))
-    assert looks_at_values(traced(step, (2, 8), ())) == []
+    """Nor does it hold, in deterministic mode, what torch then refuses on a GPU."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        graphs = [traced(step, (2, 8), ()) for step in steps_of(name)]
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [looks_at_values(graph) for graph in graphs] == [[], []]
+    assert [refused(graph) for graph in graphs] == [[], []]
+
+
+@pytest.mark.parametrize("name", ["Systematic", "RandomSystematic", "TreePivotal", "RandomTreePivotal"])
+@pytest.mark.full
+def test_draws_do_not_wait(name):
+    design = getattr(designs, name)
+    for k in (2, 6):
+        for draw in ("sample", "sample_indices"):
+            graph = traced(lambda p: getattr(design(k, probs=p, validate_args=False), draw)((3,)), (2, 8))  # noqa: B023
+            assert looks_at_values(graph) == []
 
 
 def test_hard_topk_does_not_wait():
@@ -60,13 +101,45 @@ def test_the_check_notices_who_looks():
         traced(lambda x: x.cpu(), (3,))
 
 
-@pytest.mark.parametrize("name", FAMILY)
+def test_the_check_notices_what_deterministic_mode_refuses():
+    assert refused(traced(lambda x: x.cumsum(-1), (3,))) == ["cumsum"]
+    assert refused(traced(lambda x: (x > 0).cumsum(-1), (3,))) == []
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert refused(traced(cumulative, (5,))) == []
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_cumulative_sums_by_shifted_rows(monkeypatch):
+    x = torch.randn(3, 13, dtype=torch.float64, requires_grad=True)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    monkeypatch.setattr(Tensor, "is_cpu", False)
+    for n in (0, 1, 8, 13):
+        torch.testing.assert_close(cumulative(x[:, :n]), x[:, :n].cumsum(-1))
+    (mine,) = torch.autograd.grad(cumulative(x).square().sum(), x)
+    torch.testing.assert_close(mine, torch.autograd.grad(x.cumsum(-1).square().sum(), x)[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
 def test_shapes_and_types(name):
     """Also of half types, which are computed in float32."""
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.empty(2, 8, device="meta", dtype=dtype)
         y = registry.get(name).weights(x, 3)
         assert (y.shape, y.dtype, y.device.type) == (x.shape, dtype, "meta")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
+def test_fake_tensors(name):
+    """What torch.compile traces with; those of a GPU cannot be made by a torch without CUDA."""
+    with FakeTensorMode():
+        x = torch.empty(2, 8, requires_grad=True)
+        y = registry.get(name).weights(x, 3)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+    assert (y.shape, y.dtype, grad.shape) == (x.shape, x.dtype, x.shape)
 
 
 @pytest.fixture
@@ -91,20 +164,17 @@ def test_autocast_does_not_change_the_precision(name):
 
 @pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("name", FAMILY)
-@pytest.mark.full
 def test_deterministic_mode(name):
-    """No operation that torch names as one without a deterministic implementation is in either pass."""
-    weights = registry.get(name).weights
-    graph = traced(forward_and_backward(lambda x, t: weights(x, 3, temperature=t)), (2, 8), ())
-    alert = {"scatter_add", "scatter_add_", "index_put", "put_", "histc", "kthvalue", "median", "index_add"}
-    assert {getattr(n.target, "_opname", "") for n in graph.graph.nodes} & alert == set()
+    """Values of the path that is traced above."""
+    weights, x = registry.get(name).weights, torch.randn(3, 8, requires_grad=True)
+    expected = torch.autograd.grad(weights(x, 3).square().sum(), x)[0]
     torch.use_deterministic_algorithms(True)
     try:
-        x = torch.randn(3, 8, requires_grad=True)
         first, second = (torch.autograd.grad(weights(x, 3).square().sum(), x)[0] for _ in range(2))
     finally:
         torch.use_deterministic_algorithms(False)
     assert torch.equal(first, second)
+    torch.testing.assert_close(first, expected)
 
 
 def _at_three(operator):

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from khot.designs._arguments import normalised
+from khot.designs._places import places_of_ones
 from khot.designs._random_order import RandomOrder
 from khot.designs._with_phantom import phantom_indicator, phantom_probability
 from khot.designs.base import KHotDistribution
 from khot.designs.pivotal._duels import PivotalTree, draw_all, draw_paths, duels, pivotal_tree, uniforms
 from khot.designs.registry import register
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 from khot.relaxations._chunks import at_once
 from khot.relaxations._special import xlogy
 
@@ -58,18 +59,20 @@ class TreePivotal(KHotDistribution):
         if k * max(1, self.n - 1).bit_length() < self.n:  # k paths are less work than the whole tree
             return draw_paths(tree, k, shape, generator)
         u = uniforms(shape, tree.rho[0].shape[-1], tree.rho[0].device, generator)
-        return draw_all(tree, k, shape, duels(u)).nonzero()[:, -1].view(*shape, k)
+        return places_of_ones(draw_all(tree, k, shape, duels(u)), k)
 
     def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         rows = self._rows
-        if not isinstance(self.k, int) or not cpu.usable(rows):
+        by_kernel = cpu.usable(rows) or operations.draws_taken(rows)
+        if not isinstance(self.k, int) or not by_kernel:
             return super()._draw_k_hot(sample_shape, generator)
+        draw = cpu.pivotal if cpu.usable(rows) else operations.pivotal
         drawn: list[Tensor] = []
         left = sample_shape.numel()
         while left:  # in parts, so that there are not too many uniform variables at a time
             part = min(left, at_once(rows.numel()))
             u = uniforms(torch.Size((part, *self.batch_shape)), self.n, rows.device, generator)
-            drawn.append(cpu.pivotal(rows, self.k, u))
+            drawn.append(draw(rows, self.k, u, None))
             left -= part
         x = drawn[0] if len(drawn) == 1 else torch.cat(drawn) if drawn else rows.new_empty(0)
         return x.view(self._extended_shape(sample_shape))
@@ -184,6 +187,8 @@ class RandomTreePivotal(RandomOrder):
         u = uniforms(rows.shape[:-1], self.n, rows.device, generator)
         if cpu.usable(rows):
             return cpu.pivotal(rows, k, u.unsqueeze(0), order.unsqueeze(0)).squeeze(0)
+        if operations.draws_taken(rows):
+            return operations.pivotal(rows, k, u.unsqueeze(0), order.unsqueeze(0)).squeeze(0)
         tree = pivotal_tree(normalised(rows, k).gather(-1, order))
         x = draw_all(tree, k, rows.shape[:-1], duels(u))[..., : self.n]
         return torch.zeros_like(rows).scatter_(-1, order, x.to(rows.dtype))

@@ -11,7 +11,7 @@ from khot.designs._arguments import normalised
 from khot.designs._random_order import LONG, RandomOrder
 from khot.designs.registry import register
 from khot.designs.systematic.systematic import Systematic, systematic_indices
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
 
 __all__ = ["RandomSystematic"]
 
@@ -58,6 +58,8 @@ class RandomSystematic(RandomOrder):
         u = torch.rand((1, len(rows)), dtype=torch.float64, device=rows.device, generator=generator)
         if cpu.usable(rows):
             return cpu.systematic(rows, int(self.k), u, order.unsqueeze(0)).squeeze(0)
+        if operations.draws_taken(rows):
+            return operations.systematic(rows, int(self.k), u, order.unsqueeze(0)).squeeze(0)
         shuffled = normalised(rows, self.k).gather(-1, order)
         places = systematic_indices(shuffled, int(self.k), u.squeeze(0).unsqueeze(-1))
         return torch.zeros_like(rows).scatter_(-1, order.gather(-1, places), 1.0)

@@ -17,7 +17,9 @@ from torch import Tensor
 from khot.designs._with_phantom import phantom_indicator, phantom_probability
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import register
-from khot.kernels import cpu
+from khot.kernels import cpu, operations
+from khot.kernels.availability import is_plain
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations._special import xlogy
 
 __all__ = ["Systematic", "systematic_indices"]
@@ -63,11 +65,13 @@ class Systematic(KHotDistribution):
 
     def _draw_k_hot(self, sample_shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         rows = self._rows
-        if not isinstance(self.k, int) or not cpu.usable(rows):
+        by_kernel = cpu.usable(rows) or operations.draws_taken(rows)
+        if not isinstance(self.k, int) or not by_kernel:
             return super()._draw_k_hot(sample_shape, generator)
         shape = (sample_shape.numel(), *self.batch_shape)
         u = torch.rand(shape, dtype=torch.float64, device=rows.device, generator=generator)
-        return cpu.systematic(rows, self.k, u).view(self._extended_shape(sample_shape))
+        draw = cpu.systematic if cpu.usable(rows) else operations.systematic
+        return draw(rows, self.k, u, None).view(self._extended_shape(sample_shape))
 
     def _log_prob(self, x: Tensor) -> Tensor:
         """The logarithm of the length of the interval of u that gives these units."""
@@ -143,7 +147,7 @@ def systematic_indices(inclusion: Tensor, k: int, u: Tensor) -> Tensor:
     points = torch.minimum(u + step, torch.nextafter(size.double(), torch.zeros_like(size, dtype=u.dtype)))
     indices = _search(ends, points)
     certain = inclusion >= 1
-    if bool(certain.any()):
+    if not is_plain(certain) or bool(certain.any()):  # nobody waits for a GPU to say whether there are any
         first = torch.sort((~certain).to(torch.uint8), dim=-1, stable=True).indices[..., :k]
         order = (step - size).clamp_min(0).expand(first.shape)
         indices = torch.where(step < size, indices, first.gather(-1, order))
@@ -156,7 +160,7 @@ def _cumulative(inclusion: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Cumulative sums without the certain units, which end exactly at their number (…, 1), and that."""
     certain = inclusion >= 1
     size = k - certain.sum(-1, keepdim=True)
-    sums = torch.where(certain, 0.0, inclusion).cumsum(-1)
+    sums = cumulative(torch.where(certain, 0.0, inclusion))
     total = sums[..., -1:]
     # All that equal the last become exactly the size, so that trailing units with π = 0 stay empty.
     return sums / torch.where(total > 0, total, 1.0) * size, size

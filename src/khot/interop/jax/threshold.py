@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from khot.interop.jax._arguments import allowed, budget, check_positive, per_row, position, straight_through
-from khot.interop.jax._gates import GATES
+from khot.interop.jax._gates import LAPLACE, LOGISTIC, Gate, sparse_gate
 from khot.interop.jax._solver import solve
 from khot.interop.jax.hard import hard_topk
 
@@ -45,7 +45,7 @@ def sigmoid_topk(
     Returns:
         Weights in the shape and dtype of ``scores``, differentiable in ``scores``, k and ``temperature``.
     """
-    return _topk("sigmoid_topk", "logistic", scores, k, temperature, axis, mask, largest, hard)
+    return _topk("sigmoid_topk", LOGISTIC, scores, k, temperature, axis, mask, largest, hard)
 
 
 def laplace_topk(
@@ -59,26 +59,36 @@ def laplace_topk(
     hard: bool = False,
 ) -> Any:
     """`khot.laplace_topk`; arguments as in `sigmoid_topk`."""
-    return _topk("laplace_topk", "laplace", scores, k, temperature, axis, mask, largest, hard)
+    return _topk("laplace_topk", LAPLACE, scores, k, temperature, axis, mask, largest, hard)
 
 
 def sparse_topk(
     scores: Any,
     k: Any,
     *,
+    norm: float = 2.0,
     temperature: Any = 1.0,
     axis: int = -1,
     mask: Any = None,
     largest: bool = True,
     hard: bool = False,
 ) -> Any:
-    """`khot.sparse_topk` of norm 2, the projection on the capped simplex; arguments as in `sigmoid_topk`."""
-    return _topk("sparse_topk", "sparse", scores, k, temperature, axis, mask, largest, hard)
+    """`khot.sparse_topk`, with exact zeros and ones.
+
+    ``norm`` is a number in (1, 2]; 2 is the projection on the capped simplex. Other arguments as in
+    `sigmoid_topk`.
+    """
+    if isinstance(norm, bool) or not isinstance(norm, (int, float)):
+        raise TypeError(f"sparse_topk: norm must be a number, got {type(norm).__name__}")
+    if not 1 < norm <= 2:
+        raise ValueError(f"sparse_topk: norm must be in (1, 2], got {norm}")
+    gate = sparse_gate(float(norm))
+    return _topk("sparse_topk", gate, scores, k, temperature, axis, mask, largest, hard)
 
 
 def _topk(
     name: str,
-    gate: str,
+    gate: Gate,
     scores: Any,
     k: Any,
     temperature: Any,
@@ -101,13 +111,13 @@ def _topk(
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _argument(gate: str, x: Any, k: Any, temperature: Any) -> Any:
+def _argument(gate: Gate, x: Any, k: Any, temperature: Any) -> Any:
     """(x + c)/τ, of rows (…, n); far from 0 where a score is infinite."""
-    return solve(GATES[gate], x, k, temperature)
+    return solve(gate, x, k, temperature)
 
 
 @_argument.defjvp
-def _argument_tangent(gate: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _argument_tangent(gate: Gate, primals: Any, tangents: Any) -> tuple[Any, Any]:
     a = _argument(gate, *primals)
     motion, slope, _ = _motion(gate, a, primals, tangents)
     total = jnp.maximum(slope.sum(-1, keepdims=True), jnp.finfo(a.dtype).tiny)
@@ -115,17 +125,17 @@ def _argument_tangent(gate: str, primals: Any, tangents: Any) -> tuple[Any, Any]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _weights(gate: str, x: Any, k: Any, temperature: Any) -> Any:
-    return jnp.where(k > 0, GATES[gate].weights(_argument(gate, x, k, temperature)), 0)
+def _weights(gate: Gate, x: Any, k: Any, temperature: Any) -> Any:
+    return jnp.where(k > 0, gate.weights(_argument(gate, x, k, temperature)), 0)
 
 
 @_weights.defjvp
-def _weights_tangent(gate: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+def _weights_tangent(gate: Gate, primals: Any, tangents: Any) -> tuple[Any, Any]:
     motion, slope, share = _motion(gate, _argument(gate, *primals), primals, tangents)
     return _weights(gate, *primals), slope * motion + share * tangents[1]
 
 
-def _motion(gate: str, a: Any, primals: Any, tangents: Any) -> tuple[Any, Any, Any]:
+def _motion(gate: Gate, a: Any, primals: Any, tangents: Any) -> tuple[Any, Any, Any]:
     """How (x + c)/τ moves while k does not; F′ of it; and F′/ΣF′, by which k is shared.
 
     That ratio is taken of logarithms, so that it is there where all of F′ are too small for a float.
@@ -133,7 +143,7 @@ def _motion(gate: str, a: Any, primals: Any, tangents: Any) -> tuple[Any, Any, A
     x, k, temperature = primals
     dx, _, dt = tangents
     is_open = (k > 0) & (k < (x > -jnp.inf).sum(-1, keepdims=True))
-    slope, share = GATES[gate].slopes(a, is_open & jnp.isfinite(x))
+    slope, share = gate.slopes(a, is_open & jnp.isfinite(x))
     moving = share > 0
     # Any constant will do for the derivative in τ: one near those that count costs no digits.
     centre = jnp.take_along_axis(x, jnp.argmax(share, -1, keepdims=True), -1)

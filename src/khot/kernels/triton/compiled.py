@@ -17,7 +17,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from khot.kernels.triton import draws, gates, order
+from khot.kernels.triton import digits, draws, gates, long_gates, order, rounds
+from khot.kernels.triton.long_gates import GATES, steps_of
 from khot.kernels.triton.rows import warps_of
 
 __all__ = ["KERNELS", "TARGETS", "Resources", "compile_kernel"]
@@ -44,57 +45,78 @@ class Resources(NamedTuple):
     shared: int
 
 
-def _kernels() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any], int]]:
-    for score in ("fp32", "fp16", "bf16"):
-        for name, gate in gates.GATES.items():
-            for block in (1024, 4096) if score == "fp32" else (4096,):
-                signature = {"x_ptr": f"*{score}", "mask_ptr": "*u8", "k_ptr": "*fp32", "t_ptr": "*fp32"}
-                signature |= {"y_ptr": f"*{score}", "state_ptr": "*fp32", "n": "i32"}
-                options = {"GATE": gate, "HAS_MASK": True, "STEPS": 24 if name == "sparse" else 8}
-                title = f"{name}, {score}, blocks of {block}"
-                yield title, gates.gated_kernel, signature, {**options, "BLOCK": block}, block
-    for name, gate in gates.GATES.items():
-        pointers = {f"{p}_ptr": "*fp32" for p in ("state", "grad", "t", "out", "mean")}
-        options = {"GATE": gate, "BLOCK": 4096}
-        yield f"{name}, Jacobian", gates.jacobian_kernel, {**pointers, "n": "i32"}, options, 4096
+# Pointers are to float32 and numbers are int32, unless a name says something else.
+_TYPES = {"mask_ptr": "*u8", "lengths_ptr": "*i64"}
+_TYPES |= {f"{name}_ptr": "*fp64" for name in ("u", "norms", "heap")}
+_TYPES |= {f"{name}_ptr": "*i32" for name in ("levels", "ties", "floor", "before", "found")}
+_TYPES |= {f"{name}_ptr": "*i32" for name in ("counts", "old_counts", "picks", "old_picks")}
+_HARD = {"k_ptr": "*i32", "HAS_MASK": True}
+_SHAPE = {"HAS_MASK": True, "BLOCK": 4096}
+
+
+def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Titles, kernels, and their constants and special types by name."""
+    for name, gate in GATES.items():
+        steps = {"GATE": gate, "STEPS": steps_of(name), "HAS_MASK": True}
+        for score in ("fp32", "bf16"):
+            scores = {"x_ptr": f"*{score}", "y_ptr": f"*{score}", "BLOCK": 4096}
+            yield f"{name}, {score}", gates.gated_kernel, {**steps, **scores}
+        yield f"{name}, Jacobian", gates.jacobian_kernel, {"GATE": gate, "BLOCK": 4096}
+        split_over = {"GATE": gate, "PARTS": 128, **_SHAPE}
+        yield f"{name}, long: step", long_gates.step_kernel, {**split_over, "FIRST": False}
+        yield f"{name}, long: weights", long_gates.write_kernel, split_over
+        yield f"{name}, long: slopes", long_gates.slopes_kernel, {"GATE": gate, "BLOCK": 4096}
+        product = {"GATE": gate, "PARTS": 128, "BLOCK": 4096}
+        yield f"{name}, long: Jacobian", long_gates.product_kernel, product
+    # What else may differ is compiled once.
+    steps, halves = {"GATE": 0, "STEPS": 8, "HAS_MASK": True}, {"x_ptr": "*fp16", "y_ptr": "*fp16"}
+    yield "logistic, fp16", gates.gated_kernel, {**steps, **halves, "BLOCK": 4096}
+    yield "logistic, short rows", gates.gated_kernel, {**steps, "BLOCK": 1024}
+    yield "logistic, one entry", gates.gated_kernel, {**steps, "BLOCK": 16, "n": 1}
+    first = {"GATE": 0, "PARTS": 128, "FIRST": True, **_SHAPE}
+    yield "logistic, long: first step", long_gates.step_kernel, first
+    yield "long: first digit", digits.digit_kernel, {**_SHAPE, "SHIFT": 24}
+    yield "long: digit", digits.digit_kernel, {**_SHAPE, "SHIFT": 8}
+    yield "long: anchor", long_gates.survey_kernel, _SHAPE
     for score in ("fp32", "bf16"):
-        signature = {
-            "x_ptr": f"*{score}",
-            "mask_ptr": "*u8",
-            "k_ptr": "*i32",
-            "out_ptr": f"*{score}",
-            "n": "i32",
-        }
-        yield f"hard, {score}", order.hard_kernel, signature, {"HAS_MASK": True, "BLOCK": 4096}, 4096
-    ints = {"m": "i32", "left": "i32"}
-    pointers = {f"{p}_ptr": "*fp32" for p in ("v", "blended", "share")}
-    yield "tournament round", order.round_kernel, {**pointers, **ints}, {"BLOCK": 1024}, 1024
-    pointers = {f"{p}_ptr": "*fp32" for p in ("v", "share", "grad", "grad_share", "out")}
-    yield "its gradient", order.round_gradient_kernel, {**pointers, **ints}, {"BLOCK": 1024}, 1024
-    signature = {
-        "probs_ptr": "*fp32",
-        "u_ptr": "*fp64",
-        "out_ptr": "*fp32",
-        "rows": "i32",
-        "n": "i32",
-        "k": "i32",
-    }
-    yield "systematic", draws.systematic_kernel, signature, {"BLOCK": 1024}, 1024
-    signature = {"probs_ptr": "*fp32", "u_ptr": "*fp64", "over_ptr": "*u8", "left_ptr": "*fp64"}
-    signature |= {"out_ptr": "*fp32", "rows": "i32", "n": "i32", "inner": "i32", "k": "i32"}
-    yield "tree pivotal", draws.pivotal_kernel, signature, {"LEVELS": 20, "BLOCK": 256}, 256
+        scores = {"x_ptr": f"*{score}", "out_ptr": f"*{score}", "BLOCK": 4096}
+        yield f"hard, {score}", order.hard_kernel, {**_HARD, **scores}
+    yield "hard, one entry", order.hard_kernel, {**_HARD, "BLOCK": 16, "n": 1}
+    yield "hard, long: ties", order.ties_kernel, {**_HARD, "BLOCK": 4096}
+    yield "hard, long: ones", order.mark_kernel, {**_HARD, "PARTS": 128, "BLOCK": 4096}
+    ranks = {"m_ptr": "*i32", "t_ptr": "*i32", "BLOCK": 4096}
+    yield "tournament round", rounds.round_kernel, ranks
+    yield "tournament round, gradient", rounds.round_gradient_kernel, ranks
+    for score in ("fp32", "fp64"):
+        probs = {"probs_ptr": f"*{score}", "out_ptr": f"*{score}", "PARTS": 128, "BLOCK": 1024}
+        yield f"systematic, {score}: sums", draws.norm_kernel, probs
+        yield f"systematic, {score}: arcs", draws.arcs_kernel, probs
+        yield f"systematic, {score}", draws.systematic_kernel, probs
+        yield f"tree pivotal, {score}: leaves", draws.leaves_kernel, probs
+        yield f"tree pivotal, {score}", draws.pivotal_kernel, probs
+    yield "tree pivotal: duels", draws.duel_kernel, {"BLOCK": 1024}
+    yield "systematic, k = 1", draws.systematic_kernel, {"k": 1, "PARTS": 1, "BLOCK": 1024}
 
 
-KERNELS: dict[str, Any] = {title: tuple(rest) for title, *rest in _kernels()}
-"""Each kernel with the arguments and the block with which it is compiled here."""
+def _arguments(kernel: Any, given: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The types of a kernel's arguments, and those that are constants."""
+    names = set(kernel.arg_names)
+    constants = {name: value for name, value in given.items() if name in names and not isinstance(value, str)}
+    defaults = {name: "*fp32" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
+    types = {name: given.get(name) or _TYPES.get(name) or default for name, default in defaults.items()}
+    return {**types, **dict.fromkeys(constants, "constexpr")}, constants
+
+
+KERNELS: dict[str, Any] = {title: (kernel, given) for title, kernel, given in _kernels()}
+"""Each kernel with the constants and types with which it is compiled here."""
 
 
 def compile_kernel(title: str, target: str) -> Resources:
     """Compile one of ``KERNELS`` for one of ``TARGETS``."""
-    kernel, signature, constants, block = KERNELS[title]
-    signature = {**signature, **dict.fromkeys(constants, "constexpr")}
+    kernel, given = KERNELS[title]
+    signature, constants = _arguments(kernel, given)
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    made = triton.compile(source, target=TARGETS[target], options={"num_warps": warps_of(block)})
+    made = triton.compile(source, target=TARGETS[target], options={"num_warps": warps_of(given["BLOCK"])})
     if TARGETS[target].backend == "hip":
         text = made.asm["amdgcn"]
         registers, spilled = (

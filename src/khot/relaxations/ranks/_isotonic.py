@@ -20,6 +20,7 @@ from torch import Tensor
 
 from khot.kernels import cpu, operations
 from khot.kernels.cpu import Projection
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations._linearised import motion, must_linearise
 
 __all__ = ["Projection", "project"]
@@ -44,7 +45,7 @@ def _portable(s: Tensor, w: Tensor, kind: Projection) -> tuple[Tensor, Tensor]:
     place = torch.arange(n, device=s.device)
     after = place.unsqueeze(0) >= place.unsqueeze(1)  # [j, k]: k ≥ j
     if kind == "l2":
-        sums = torch.where(after, (wide_s - wide_w).unsqueeze(-2), 0).cumsum(-1)
+        sums = cumulative(torch.where(after, (wide_s - wide_w).unsqueeze(-2), 0))
         levels = sums / (place.unsqueeze(0) - place.unsqueeze(1) + 1).clamp_min(1)
     else:
         levels = _window_lse(wide_s, after)

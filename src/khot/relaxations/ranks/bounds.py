@@ -22,6 +22,7 @@ from torch import Tensor
 
 from khot.kernels.sorting import unsorted
 from khot.relaxations._arguments import check_temperature
+from khot.relaxations._cumulative import cumulative
 
 __all__ = ["Lines", "RankBounds", "delta_bounds", "heaviside_bounds", "kth_best_bounds", "rank_bounds"]
 
@@ -94,7 +95,7 @@ def rank_bounds(lb: Tensor, ub: Tensor, k: int | None = None) -> RankBounds:
     order = both.argsort(stable=True, dim=-1)
     in_order = both.gather(-1, order)
     steps = torch.cat([torch.zeros_like(in_order[..., :1], dtype=torch.bool), in_order.diff(dim=-1) > 0], -1)
-    level = unsorted(steps.cumsum(-1), order)
+    level = unsorted(cumulative(steps), order)
     low, high = level[..., :n] * n, level[..., n:] * n
     low_keys, high_keys = (low + place).sort(-1).values, (high + place).sort(-1).values
     # j beats i: lb_j above ub_i, or level with it and j < i.

@@ -27,6 +27,7 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.loops import as_operation, loops_are_operations
 from khot.kernels.sorting import argsort, unsorted
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations._problem import Allowed, in_full
 
 __all__ = ["transport_rows", "transport_weights"]
@@ -109,7 +110,7 @@ def _root(differences: Tensor, place: Tensor, active: Tensor, allowed: Tensor) -
             break
         # Log odds change by at most the spread s of these sums; with log(1 + s) instead, the convex function
         # whose gradient is zero here does not increase (it is self-concordant in that sense).
-        change = step.flip(-1).cumsum(-1)
+        change = cumulative(step.flip(-1))
         spread = change.amax(-1, keepdim=True).clamp_min(0) - change.amin(-1, keepdim=True).clamp_max(0)
         shift = shift + step * torch.where(spread > 1e-3, torch.log1p(spread) / spread.clamp_min(1e-3), 1)
     return shift.contiguous()
@@ -129,8 +130,8 @@ _root_of = as_operation(
 def _conditions(problem: _Problem, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The plan (…, n, K + 1), how much Σᵢ S_ir exceeds r (…, K), and minus its derivative (…, K, K)."""
     plan = _slots(problem, problem.differences - shift.unsqueeze(-2))
-    inside = plan.cumsum(-1)[..., :-1]  # P(rank ≤ r)
-    outside = plan.flip(-1).cumsum(-1).flip(-1)[..., 1:]
+    inside = cumulative(plan)[..., :-1]  # P(rank ≤ r)
+    outside = cumulative(plan.flip(-1)).flip(-1)[..., 1:]
     n, boundaries = problem.differences.shape[-2:]
     entry = torch.arange(n, device=plan.device).unsqueeze(-1)
     above = entry <= torch.arange(boundaries, device=plan.device)
@@ -145,8 +146,8 @@ def _slots(problem: _Problem, log_odds: Tensor) -> Tensor:
     _, place, active, allowed = problem
     boundary = torch.arange(log_odds.shape[-1], device=log_odds.device)
     below = boundary >= place
-    down = torch.where(below & active, -log_odds, 0).cumsum(-1)
-    up = torch.where(~below & active, log_odds, 0).flip(-1).cumsum(-1).flip(-1)
+    down = cumulative(torch.where(below & active, -log_odds, 0))
+    up = cumulative(torch.where(~below & active, log_odds, 0).flip(-1)).flip(-1)
     own = torch.zeros_like(log_odds[..., :1])
     logits = torch.cat([own, down], -1) + torch.cat([up, own], -1)
     absent = torch.cat([torch.zeros_like(active[..., :1]), ~active], -1)

@@ -21,6 +21,7 @@ from torch.nn.functional import pad
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations._problem import Allowed, relaxed_matrix, relaxed_weights, rows_of, weights_of
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
@@ -135,8 +136,8 @@ def _distance_sums(z: Tensor, allowed: Allowed) -> Tensor:
         below = pad(allowed.gather(-1, order).cumsum(-1), (1, 0))
         signs = below.gather(-1, first) + below.gather(-1, end) - below[..., -1:]
     ascending, high = z.gather(-1, order), values >= 0
-    upper = pad(torch.where(high, ascending, 0).cumsum(-1), (1, 0))
-    lower = pad(torch.where(high, 0, ascending).flip(-1).cumsum(-1).flip(-1), (0, 1))
+    upper = pad(cumulative(torch.where(high, ascending, 0)), (1, 0))
+    lower = pad(cumulative(torch.where(high, 0, ascending).flip(-1)).flip(-1), (0, 1))
     before = upper - lower
     sums = signs * ascending - before.gather(-1, first) - before.gather(-1, end)
     return unsorted(sums, order)

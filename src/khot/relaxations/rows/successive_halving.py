@@ -19,12 +19,14 @@ Borchmann & Graliński (2021), Successive Halving Top-k Operator.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
+from khot.kernels.rounds import destinations
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice
 from khot.relaxations._problem import (
@@ -38,6 +40,7 @@ from khot.relaxations._problem import (
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register
+from khot.relaxations.rows._rounds import played
 
 __all__ = [
     "Boost",
@@ -204,19 +207,11 @@ def _tournament(z: Tensor, allowed: Tensor, k: Tensor, most: int, boost: Boost) 
             order = torch.where(m > k, order, torch.arange(size, device=z.device))
             v = v.gather(-1, order)
             orders.append(order)
-        place = torch.arange(size, device=z.device)
         t = torch.where(m > k, torch.maximum(k, (m + 1) // 2), m)
-        b = 2 * t - m
         size = max(min(most, size), (size + 1) // 2)
-        i = place[:size]
-        meets = (i >= b) & (i < t)
-        best = v[..., :size]
-        other = torch.where(meets, v.gather(-1, (m - 1 - (i - b)).clamp(0, v.shape[-1] - 1)), best)
-        w = torch.where(meets, _chance(best, other, boost), 1)
-        v = other + w * (best - other)
-        slot = torch.where(place < t, place, b + m - 1 - place).clamp(0, size - 1)
-        share = w.gather(-1, slot)
-        rounds.append((slot, torch.where(place < t, share, 1 - share)))
+        slot = destinations(v, t, size)
+        v, share = played(v, m, t, size, _CHANCES[boost])
+        rounds.append((slot, share))
         m = t
     slot, weight = _followed_back(orders, rounds, size, z)
     return slot, torch.where(allowed, weight, 0)
@@ -233,7 +228,8 @@ def _even_tournament(z: Tensor, k: int, boost: Boost) -> Tensor:
         t = max(k, (m + 1) // 2)
         b = 2 * t - m
         alone, best, other = v[..., :b], v[..., b:t], v[..., t:].flip(-1)
-        share = _chance(best, other, boost)
+        chance = _CHANCES[boost]
+        share = torch.sigmoid(best - other) if chance is None else chance(best, other)
         v, m = torch.cat((alone, other + share * (best - other)), -1), t
         orders.append(order)
         shares.append(share)
@@ -246,14 +242,15 @@ def _even_tournament(z: Tensor, k: int, boost: Boost) -> Tensor:
     return weight
 
 
-def _chance(best: Tensor, other: Tensor, boost: Boost) -> Tensor:
-    """The share of the better one in a pair."""
-    if boost == "softmax":
-        return torch.sigmoid(best - other)
-    # σ(20^best − 20^other), from the larger exponent so that neither overflows nor cancels.
+def _base20(best: Tensor, other: Tensor) -> Tensor:
+    """σ(20^best − 20^other), from the larger exponent so that neither overflows nor cancels."""
     log20 = math.log(20)
     limit = 80.0 if best.dtype == torch.float32 else 700.0
     return torch.sigmoid(-torch.exp((best * log20).clamp(max=limit)) * torch.expm1((other - best) * log20))
+
+
+_CHANCES: dict[Boost, Callable[[Tensor, Tensor], Tensor] | None] = {"softmax": None, "base20": _base20}
+"""The share of the better one in a pair, given both; None is σ of their difference."""
 
 
 def _followed_back(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from khot.relaxations._cumulative import cumulative
 from khot.relaxations.threshold._gates import Gate
 from khot.relaxations.threshold._newton import anchored, movable
 
@@ -38,9 +39,9 @@ def _middle_of_piece(z: Tensor, k: Tensor) -> Tensor:
     upper = (z >= 0).to(z.dtype)
     breakpoints, order = (upper - z).clamp(0.0, 1.0).sort(-1)
     turns = 1 - 2 * upper.gather(-1, order)  # what each adds to the slope of the sum
-    slopes = upper.sum(-1, keepdim=True) + turns.cumsum(-1) - turns  # before it
+    slopes = upper.sum(-1, keepdim=True) + cumulative(turns) - turns  # before it
     lengths = breakpoints - torch.nn.functional.pad(breakpoints[..., :-1], (1, 0))
     at_zero = (z.clamp_max(1.0) * upper).sum(-1, keepdim=True)
-    reached = at_zero + (slopes * lengths).cumsum(-1) <= k
+    reached = at_zero + cumulative(slopes * lengths) <= k
     below = torch.where(reached, breakpoints, 0.0).amax(-1, keepdim=True)
     return (below + torch.where(reached, 1.0, breakpoints).amin(-1, keepdim=True)) / 2

@@ -129,7 +129,7 @@ def _compiled(
     if not (on_gpu or operations.taken()) or must_linearise():
         return None
     dtype = compute_dtype(scores)
-    rows = scores.to(dtype).movedim(last, -1)
+    rows = (scores if on_gpu else scores.to(dtype)).movedim(last, -1)  # a GPU kernel reads half types
     if not (on_gpu or operations.taken(rows)):
         return None
     check_budget(name, scores, k, last)

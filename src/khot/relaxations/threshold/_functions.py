@@ -36,7 +36,7 @@ def native_gated(
 
 
 def compiled_gated(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None) -> Result:
-    """Weights and state by the kernels as operations of a compiled graph, in reverse mode."""
+    """Weights and state by the kernels as operations, in a compiled graph or on a GPU, in reverse mode."""
     return cast("Result", _CompiledGated.apply(x, k, temperature, mask, gate))  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -185,7 +185,10 @@ class _Gated(torch.autograd.Function):
 
 
 class _CompiledGated(_Gated):
-    """(x, k, temperature, mask, gate) → (weights, state), by operations in a compiled graph."""
+    """(x, k, temperature, mask, gate) → (weights, state), by operations: in a compiled graph, or on a GPU.
+
+    Eagerly the state has derivatives, so that those of the second order are right; a compiled graph has none.
+    """
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -197,7 +200,11 @@ class _CompiledGated(_Gated):
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         x, k, temperature, mask, gate = inputs
         _, state = output
-        ctx.mark_non_differentiable(state)
+        ctx.compiled = torch.compiler.is_compiling()
+        if ctx.compiled:
+            ctx.mark_non_differentiable(state)
+        else:
+            ctx.set_materialize_grads(False)
         ctx.dtype, ctx.gate = x.dtype, gate
         ctx.save_for_backward(
             state, temperature, *_needed(ctx, x, k), mask if ctx.needs_input_grad[1] else None
@@ -208,7 +215,7 @@ class _CompiledGated(_Gated):
         state, temperature, x, k, mask = ctx.saved_tensors
         if mask is not None:
             x = x.masked_fill(~mask, -torch.inf)
-        return _gradients(ctx, state, temperature, x, k, (grads[0], None))
+        return _gradients(ctx, state, temperature, x, k, (grads[0], None) if ctx.compiled else grads)
 
 
 class _GatedForwardMode(_Gated):
