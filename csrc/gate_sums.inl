@@ -1,15 +1,14 @@
 // Body of gate_sums.cpp, compiled for each instruction set and type: see dispatch.h.
 
-#include "vector.inl"
+#include "gate_row.inl"
 
-// What is summed of the entries on one side of the anchor.
+// What is summed of the entries on one side of the anchor; all but the last term are of the gate.
 struct SideTerms {
     vec term[TERMS];
 };
 
-KHOT_INLINE vec only(ivec where, vec v) { return (vec)(where & (ivec)v); }
-
 KHOT_INLINE void terms_of(GateKind gate, vec a, ivec above, vec* term) {
+    term[TERMS - 1] = all(1);
     if (gate == GateKind::sparse) {
         const vec zero{}, one = all(1), low = a > 0 ? a : zero, y = low < 1 ? low : one;
         const ivec inside = (a > 0) & (a < 1);
@@ -37,9 +36,8 @@ KHOT_INLINE void terms_of(GateKind gate, vec a, ivec above, vec* term) {
     term[3] = vec{};
 }
 
-KHOT_INLINE void add(GateKind gate, const SumsRow<real>& row, vec x, SideTerms& below, SideTerms& above) {
-    const vec far = all(real(FAR)), z0 = (x * real(0.5) - row.half_anchor) * row.twice_rate;
-    const vec z1 = z0 > far ? far : z0, z = z1 < -far ? -far : z1;
+KHOT_INLINE void add(GateKind gate, const GateRow<real>& row, vec x, SideTerms& below, SideTerms& above) {
+    const vec z = distance_to_anchor(row, x);
     const ivec active = x - x == 0;  // not the infinite ones
     const ivec up = row.ties_below ? z > 0 : z >= 0;
     vec term[TERMS];
@@ -50,7 +48,7 @@ KHOT_INLINE void add(GateKind gate, const SumsRow<real>& row, vec x, SideTerms& 
     }
 }
 
-KHOT_INLINE void sums(GateKind gate, const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+KHOT_INLINE void sums(GateKind gate, const GateRow<real>& row, const real* x, int64_t n, double* out) {
     for (int64_t begin = 0; begin < n; begin += SUMMED) {
         const int64_t end = n - begin < SUMMED ? n : begin + SUMMED;
         SideTerms below = {}, above = {};
@@ -64,15 +62,15 @@ KHOT_INLINE void sums(GateKind gate, const SumsRow<real>& row, const real* x, in
     }
 }
 
-static void logistic(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+static void logistic(const GateRow<real>& row, const real* x, int64_t n, double* out) {
     sums(GateKind::logistic, row, x, n, out);
 }
 
-static void laplace(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+static void laplace(const GateRow<real>& row, const real* x, int64_t n, double* out) {
     sums(GateKind::laplace, row, x, n, out);
 }
 
-static void sparse(const SumsRow<real>& row, const real* x, int64_t n, double* out) {
+static void sparse(const GateRow<real>& row, const real* x, int64_t n, double* out) {
     sums(GateKind::sparse, row, x, n, out);
 }
 
