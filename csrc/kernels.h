@@ -40,6 +40,14 @@ template <typename real>
 void slope_product(GateKind gate, const GateShard<real>& at, const real* x, const real* grad, const real* mean, real* out,
                    int64_t rows, int64_t n, int threads);
 
+// See between.cpp. All but x and out have one element for each row; what is collected of a row begins at its start.
+template <typename real>
+void count_between(const real* x, const real* low, const real* high, int64_t* above, int64_t* between, int64_t rows,
+                   int64_t n, int threads);
+template <typename real>
+void collect_between(const real* x, const real* low, const real* high, const int64_t* starts, real* out, int64_t rows,
+                     int64_t n, int threads);
+
 // A forward kernel of the family: see sigmoid_topk.cpp, laplace_topk.cpp and normal_topk.cpp. mask and state may be null.
 // False when there was not enough memory.
 template <typename real>

@@ -68,6 +68,8 @@ PyMethodDef methods[] = {
     KHOT_BOTH(sparse_topk),
     KHOT_BOTH(normal_topk),
     KHOT_BOTH(hard_topk),
+    KHOT_BOTH(count_between),
+    KHOT_BOTH(collect_between),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(entries_jacobian),
     KHOT_BOTH(router_topk),

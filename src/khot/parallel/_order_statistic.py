@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from khot.kernels import cpu
 from khot.parallel._group import Group
-from khot.parallel._sums import blocks
 from khot.relaxations import hard_topk
 
 __all__ = ["OrderStatistic", "census", "next_largest", "order_statistic"]
@@ -126,19 +126,13 @@ def _counted(
 
 def _within(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """How many entries of each row are above ``high``; and the rows and values of those down to ``low``."""
-    above = torch.zeros(x.shape[0], 1, dtype=torch.int64, device=x.device)
-    rows, values = [x.new_empty(0, dtype=torch.int64)], [x.new_empty(0)]
-    for here, parts in blocks(*x.shape):
-        for columns in parts:
-            mine = x[here, columns]
-            beyond = mine > high[here]
-            # A count along a dimension takes ten times as long as one of everything.
-            count = torch.count_nonzero(beyond) if len(mine) == 1 else beyond.sum(-1, keepdim=True)
-            above[here] += count
-            row, column = (beyond ^ (mine >= low[here])).nonzero().unbind(-1)
-            rows.append(row + here.start)
-            values.append(mine[row, column])
-    return above, torch.cat(rows), torch.cat(values)
+    every = torch.arange(x.shape[0], device=x.device)
+    if cpu.usable(x):
+        above, between, values = cpu.entries_between(x, low, high)
+        return above, every.repeat_interleave(between.squeeze(-1)), values
+    beyond = x > high
+    rows, columns = (beyond ^ (x >= low)).nonzero().unbind(-1)
+    return beyond.sum(-1, keepdim=True), rows, x[rows, columns]
 
 
 def _in_rows(rows: Tensor, x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
 
 
-def save_network(model: Network, folder: str | Path) -> None:
+def save_network(model: Network, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write a network into a folder: `config.json` and `model.safetensors`, each wholly or not at all.
 
     The weights carry the configuration too: a `config.json` that was changed later is noticed.
@@ -28,6 +28,7 @@ def save_network(model: Network, folder: str | Path) -> None:
     Args:
         model: one of the three networks.
         folder: made if need be.
+        weights: by default those of its ``state_dict``, which may be only parts of them.
 
     Example:
         >>> import tempfile
@@ -38,7 +39,8 @@ def save_network(model: Network, folder: str | Path) -> None:
         True
     """
     config = model.config.to_dict()
-    write_tensors(model.state_dict(), {"config": config}, Path(folder) / _WEIGHTS)
+    tensors = dict(model.state_dict() if weights is None else weights)
+    write_tensors(tensors, {"config": config}, Path(folder) / _WEIGHTS)
     write_json(config, Path(folder) / _CONFIG)
 
 

@@ -23,9 +23,7 @@ def test_as_the_portable_path(gate, dtype, tolerance, n, monkeypatch):
     temperature, offset = (torch.rand(3, 1, dtype=dtype, generator=generator) + 0.1 for _ in range(2))
     fine = torch.full((3, 1), 1e-3, dtype=dtype)
     ties_below = torch.tensor([[True], [False], [True]])
-    found = cpu.gate_sums(
-        cpu.GateShard(gate.kernel, x, anchor, temperature, offset, fine), ties_below
-    )
+    found = cpu.gate_sums(cpu.GateShard(gate.kernel, x, anchor, temperature, offset, fine), ties_below)
     rows = _sums.Rows(gate, anchor, temperature, ties_below, offset)
     monkeypatch.setattr(cpu, "usable", lambda *tensors: False)
     expected = _sums.local_sums(rows, x)(offset, fine)

@@ -31,6 +31,12 @@ class Member(NamedTuple):
         """The dense weight, which is trained."""
         return cast("Any", self.layer).parametrizations.weight.original
 
+    @property
+    def whole(self) -> Tensor:
+        """The same by which masks are chosen: all of it, where each process has a part (FSDP2)."""
+        weight = cast("Any", self.original.detach())
+        return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
 
 class Sparsification:
     """What :func:`khot.apps.sparse.sparsify` gives: it chooses the masks, and tells about them.
@@ -107,12 +113,12 @@ class Sparsification:
         wanted = self.target()
         if wanted is None:
             for member in self.members:
-                member.sparse.select_(member.original)
+                member.sparse.select_(member.whole)
         elif self.scope == "layer":
             shapes = [tuple(member.original.shape) for member in self.members]
             budgets = layer_budgets(shapes, wanted, self.distribution)
             for member, budget in zip(self.members, budgets, strict=True):
-                member.sparse.select_(member.original, budget)
+                member.sparse.select_(member.whole, budget)
         else:
             self._select_among_all(wanted)
         self._remember()
@@ -129,7 +135,7 @@ class Sparsification:
 
     def _magnitudes(self) -> Tensor:
         """Of all weights, in memory that is kept: to ask for it anew takes longer than to fill it."""
-        weights = [member.original.detach() for member in self.members]
+        weights = [member.whole for member in self.members]
         count, first = sum(weight.numel() for weight in weights), weights[0]
         if self._sizes is None or self._sizes.device != first.device:
             dtype = torch.float64 if first.dtype == torch.float64 else torch.float32

@@ -15,7 +15,7 @@ from khot.kernels.cpu.gates import (
     sigmoid_with_thresholds,
 )
 from khot.kernels.cpu.halves import HALVES, sigmoid_half, sigmoid_half_jacobian
-from khot.kernels.cpu.order import argsort, hard_topk
+from khot.kernels.cpu.order import argsort, entries_between, hard_topk
 from khot.kernels.cpu.passing import usable
 from khot.kernels.cpu.poisson import poisson_covariance, poisson_inclusion, poisson_weights
 from khot.kernels.cpu.ranks import Projection, block_sums, isotonic, soft_rank, soft_rank_jacobian
@@ -36,6 +36,7 @@ __all__ = [
     "brewer",
     "cube",
     "eliminate",
+    "entries_between",
     "entries_jacobian",
     "entries_with_thresholds",
     "gate_jacobian",
