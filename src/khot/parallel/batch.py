@@ -13,12 +13,14 @@ from torch import Tensor
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import ProcessGroup, joined
 from khot.parallel._hard import hard_shards
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import Shards
 from khot.relaxations._arguments import allowed_scores, check_count, check_mask, position
 
 __all__ = ["batch_topk"]
 
 
+@outside_graphs
 def batch_topk(
     scores: Tensor, k: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> Tensor:

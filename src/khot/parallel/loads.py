@@ -9,6 +9,7 @@ from torch import Tensor
 
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import ProcessGroup, joined
+from khot.parallel._outside import outside_graphs
 from khot.relaxations._special import xlogy
 
 __all__ = ["ExpertLoads", "expert_loads"]
@@ -28,6 +29,7 @@ class ExpertLoads(NamedTuple):
     entropy: float
 
 
+@outside_graphs
 def expert_loads(
     indices: Tensor, num_experts: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> ExpertLoads:

@@ -19,6 +19,7 @@ from khot.parallel._agreement import agreed_sizes
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
 from khot.parallel._group import Group, ProcessGroup, joined
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import Shards
 from khot.parallel._systematic import draw_systematic
 from khot.parallel._tree import draw_tree
@@ -40,6 +41,7 @@ __all__ = ["sample"]
 _DESIGNS = ("systematic", "tree_pivotal")
 
 
+@outside_graphs
 def sample(
     scores: Tensor | None = None,
     k: float | None = None,

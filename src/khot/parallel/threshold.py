@@ -15,6 +15,7 @@ from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
 from khot.parallel._group import Group, ProcessGroup, joined
 from khot.parallel._hard import hard_shards
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import as_shards
 from khot.relaxations._arguments import Number
 from khot.relaxations.straight_through import straight_through
@@ -192,6 +193,23 @@ def _on_group(
 ) -> Tensor:
     if group.size == 1:
         return gated_topk(name, gate(), scores, k, temperature, dim, mask, largest, hard)
+    return _over_processes(name, gate, scores, k, temperature, dim, mask, largest, hard, group, norm)
+
+
+@outside_graphs
+def _over_processes(
+    name: str,
+    gate: Callable[[], Gate],
+    scores: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    dim: int,
+    mask: Tensor | None,
+    largest: bool,
+    hard: bool,
+    group: Group,
+    norm: float,
+) -> Tensor:
     others = {"hard": hard, "norm": norm}
     shards = as_shards(
         name, group, scores, k, temperature, dim, mask, largest, integer=hard, others=others, check=gate
