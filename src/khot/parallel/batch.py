@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from khot.parallel._agreement import agreed_sizes
+from khot.parallel._dtensors import is_dtensor
 from khot.parallel._group import ProcessGroup, joined
 from khot.parallel._hard import hard_shards
 from khot.parallel._outside import outside_graphs
@@ -50,6 +51,8 @@ def batch_topk(
 
     def describe() -> tuple[int, dict[str, Any]]:
         last = position(name, scores, -1)
+        if is_dtensor(scores):
+            raise TypeError(f"{name}: scores must be a plain tensor, got a DTensor; use scores.to_local()")
         check_count(name, scores, k, last)
         if mask is not None:
             check_mask(name, scores, mask)
