@@ -202,8 +202,8 @@ def _model(found: Distributed) -> Grid:
         rows=tuple(rows),
         notes=(
             f"Constants of this machine: a message takes {seconds_text(found.latency)}, here times "
-            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work a score: the time "
-            "measured above with two processes, without its messages, by the length of a shard.",
+            f"⌈log₂ {_MANY}⌉ = {hops}; {found.bandwidth / 1e9:.2f} GB/s between processes; work a score: the "
+            "time measured above with two processes, without its messages, by the length of a shard.",
         ),
         origin=found.origin,
         text_columns=1,

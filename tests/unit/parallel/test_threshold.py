@@ -212,6 +212,41 @@ def test_shards_that_are_sorted():
     torch.testing.assert_close(torch.cat(unwrapped(in_threads(3, work))), one, atol=1e-6, rtol=0)
 
 
+LONG = 1 << 18
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "laplace", "sparse"])
+@pytest.mark.parametrize("kind", ["plain", "infinite", "masked", "tied", "nearly hard", "apart", "hard"])
+def test_long_rows_of_every_kind(method, kind):
+    """Those with a good guess, and those that must do without: values and gradients are of one process."""
+    x = torch.randn(1, LONG, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    temperature = {"nearly hard": 1e-4, "hard": 1e-9}.get(kind, 0.5)
+    mask = None
+    if kind == "infinite":
+        x[0, :5], x[0, 5:900] = INF, -INF
+    if kind == "masked":
+        mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.4
+    if kind == "tied":
+        x = x.mul(4).round()
+    if kind == "apart":
+        x[:, : LONG // 4] += 3  # the first process has most of what is chosen
+    one, several = both(method, x, 2000, temperature, [LONG // 4, LONG - LONG // 4], mask=mask)
+    if kind == "hard":  # derivatives are beyond any number
+        one, several = (each[:1] + each[2:3] for each in (one, several))
+        assert all((a - b).abs().max() <= 1e-6 for a, b in zip(one, several, strict=True))
+    else:
+        assert_equal(one, several, temperature=temperature)
+
+
+def test_a_nan_in_a_long_row():
+    x = torch.randn(LONG, generator=torch.Generator().manual_seed(0))
+    x[7] = math.nan
+    parts = unwrapped(
+        in_threads(2, lambda group: parallel.sigmoid_topk(x.chunk(2)[group.rank], 100, group=group))
+    )
+    assert torch.cat(parts).isnan().all()
+
+
 def test_one_process_alone_calls_the_operator_itself():
     x = scores("plain", torch.float32)
     for name in ("sigmoid", "laplace", "sparse"):
