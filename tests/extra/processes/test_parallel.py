@@ -1,10 +1,12 @@
 """khot.parallel with 2 and 4 processes on gloo: as one process; and what happens when one of them dies."""
 
+import json
+import re
 import time
 
 import pytest
 
-from strategies.processes import case_names, finished, run_cases, start
+from strategies.processes import TESTS, case_names, finished, run_cases, start
 
 CASES = "strategies.sharded_cases"
 
@@ -27,7 +29,7 @@ y = parallel.sigmoid_topk(learning, 10)
 calls = dict(functions())
 if rank == 1:
     if fate == "sleeps":
-        time.sleep(60)  # is there, and does not answer
+        time.sleep(25)  # is there, and does not answer
     os._exit(7)
 found = []
 
@@ -84,3 +86,20 @@ def test_a_process_that_dies_or_does_not_answer_is_an_error_and_no_hang(tmp_path
     assert errors == (calls + 4 if fate == "dies" else 1), (out, err)
     assert seconds < 30
     assert time.monotonic() - began < 200
+
+
+def test_the_example_of_the_page(tmp_path):
+    text = (TESTS.parent / "docs" / "parallel.md").read_text("utf-8")
+    (example,) = [
+        block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "init_process" in block
+    ]
+    (tmp_path / "rows.py").write_text(example, "utf-8")
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    running = start([*command, "--rdzv-endpoint", "127.0.0.1:0", tmp_path / "rows.py"])
+    ((code, out, err),) = finished([running])
+    assert code == 0, err
+    lines = sorted(out.splitlines())
+    assert [line.split(" ", 1)[0] for line in lines] == ["0", "1"]
+    for line in lines:
+        totals = json.loads(line[line.index("[") : line.index("]") + 1])
+        assert totals == pytest.approx([32] * 8, abs=1e-4)
