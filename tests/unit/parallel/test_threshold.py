@@ -196,9 +196,9 @@ def test_a_long_row_is_solved_first_by_a_part_of_it_and_no_score_is_sent():
         torch.testing.assert_close(torch.cat([p[0] for p in parts]), y.detach(), atol=1e-6, rtol=0)
         largest = whole.grad.abs().max().item()
         torch.testing.assert_close(torch.cat([p[1] for p in parts]), whole.grad, atol=1e-6 * largest, rtol=0)
-    for calls in sent.values():
-        assert max(math.prod(shape) for _, shape in calls) <= 33
-        assert len(calls) <= 25
+    for n, (most, messages) in {3_000: (33, 20), 600_000: (16, 7)}.items():
+        assert max(math.prod(shape) for _, shape in sent[n]) <= most
+        assert len(sent[n]) <= messages
 
 
 def test_shards_that_are_sorted():
