@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from khot.apps.moe import Experts, MoE, TopKRouter, load_balance_loss
 from khot.apps.sae import SparseAutoencoder
-from khot.apps.sparse import sparsification_of, sparsify
+from khot.apps.sparse import DropAndGrow, sparsification_of, sparsify
 from khot.vision import NetworkConfig, from_config
 
 STEPS, BATCH = 20, 16
@@ -60,6 +60,12 @@ def sparse(everywhere):
     return model
 
 
+def grown(everywhere):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    sparsify(model, density=0.3, update=DropAndGrow(0.3, until=STEPS), every=4)
+    return model
+
+
 def vision_loss(model, x, y):
     return functional.cross_entropy(model(x), y)
 
@@ -78,6 +84,7 @@ TASKS = {
     "mixture": (Routed, routed_loss, (8,)),
     "autoencoder": (autoencoder, autoencoder_loss, (8,)),
     "sparse": (sparse, vision_loss, (8,)),
+    "grown": (grown, vision_loss, (8,)),
 }
 
 
@@ -113,7 +120,7 @@ def compare(task, wrap, rank, size):
         torch.randn(STEPS, BATCH, *shape, dtype=torch.float64, generator=generator),
         torch.randint(0, 3, (STEPS, BATCH), generator=generator),
     )
-    masks = [sparsification_of(model) if task == "sparse" else None for model in (one, mine)]
+    masks = [sparsification_of(model) if task in ("sparse", "grown") else None for model in (one, mine)]
     losses = trained(one, loss_of, data, lambda t: t, masks[0])
     shared = wrap(mine)
     my_losses = trained(shared, loss_of, data, lambda t: t.chunk(size)[rank], masks[1])
@@ -145,6 +152,10 @@ def case_ddp_sparse(rank, size):
     compare("sparse", DistributedDataParallel, rank, size)
 
 
+def case_ddp_grown(rank, size):
+    compare("grown", DistributedDataParallel, rank, size)
+
+
 def case_fsdp_vision(rank, size):
     compare("vision", sharded, rank, size)
 
@@ -159,3 +170,7 @@ def case_fsdp_autoencoder(rank, size):
 
 def case_fsdp_sparse(rank, size):
     compare("sparse", sharded, rank, size)
+
+
+def case_fsdp_grown(rank, size):
+    compare("grown", sharded, rank, size)

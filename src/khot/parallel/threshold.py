@@ -1,8 +1,8 @@
 """The threshold family over shards: ``khot.sigmoid_topk``, ``laplace_topk`` and ``sparse_topk`` of rows that
 several processes hold.
 
-Cost: 4 to 6 messages of O(1) numbers a row for a long row, 10 to 19 for a short or nearly hard one, and one in
-the backward pass; three or four passes over the shard. See ``_solver.py``.
+Cost: 4 to 6 messages of O(1) numbers a row for a long row, 10 to 19 for a short or nearly hard one, and one
+in the backward pass; three or four passes over the shard of a long row. See ``_solver.py``.
 """
 
 from __future__ import annotations

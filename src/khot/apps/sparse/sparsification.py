@@ -12,6 +12,7 @@ from khot.apps.sparse.budgets import Distribution, check_density, layer_budgets
 from khot.apps.sparse.drop_and_grow import DropAndGrow
 from khot.apps.sparse.parametrization import TopKSparse
 from khot.apps.sparse.report import SparseLayer, SparseReport, SparseStep
+from khot.parallel._group import Group
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["Member", "Scope", "Sparsification"]
@@ -36,6 +37,15 @@ class Member(NamedTuple):
         """The same by which masks are chosen: all of it, where each process has a part (FSDP2)."""
         weight = cast("Any", self.original.detach())
         return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
+    def clear_(self, where: Tensor) -> None:
+        """Set entries of the dense weight to 0; ``where`` is all of a mask."""
+        weight = cast("Any", self.original)
+        if hasattr(weight, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
+            where = distribute_tensor(where, weight.device_mesh, weight.placements)
+        weight.masked_fill_(where, 0)
 
 
 class Sparsification:
@@ -169,8 +179,9 @@ class Sparsification:
             gradient = member.sparse.take_gradient()
             if gradient is None:  # the layer took no part
                 continue
-            mask, new = rule.exchanged(member.original, gradient, member.sparse.mask, self.steps)
-            member.original.masked_fill_(new, 0)
+            gradient = Group().total(gradient)  # that of all processes: masks stay the same in each
+            mask, new = rule.exchanged(member.whole, gradient, member.sparse.mask, self.steps)
+            member.clear_(new)
             member.sparse.keep_(mask.to(member.original.dtype))
         self._remember()
 
