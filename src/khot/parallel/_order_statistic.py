@@ -53,10 +53,16 @@ def census(x: Tensor) -> Tensor:
         return counts
     if bool(x.sum(-1).isfinite().all()):  # all are; the cheapest of all tests
         return counts
-    counts[:, 0] -= torch.count_nonzero(x == -math.inf, dim=-1)
-    counts[:, 1] = torch.count_nonzero(x == math.inf, dim=-1)
-    counts[:, 2] = torch.count_nonzero(x.isnan(), dim=-1)
+    counts[:, 0] -= _counted_true(x == -math.inf)
+    if not bool(x.max() < math.inf):  # else there is only what is excluded
+        counts[:, 1] = _counted_true(x == math.inf)
+        counts[:, 2] = _counted_true(x.isnan())
     return counts
+
+
+def _counted_true(which: Tensor) -> Tensor:
+    """Of each row; a count along a dimension takes twenty times as long as one of everything."""
+    return torch.count_nonzero(which) if len(which) == 1 else torch.count_nonzero(which, dim=-1)
 
 
 def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> OrderStatistic:

@@ -116,11 +116,9 @@ def _in_two(offset: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def _infinities(x: Tensor, sums: Tensor) -> Tensor:
     """How many scores are +inf and NaN, (rows, 2): counted only if any was left out of the sums."""
-    counts = torch.zeros_like(sums[:, :2])
     if bool((sums[:, 4] + sums[:, 9] < x.shape[-1]).any()):
-        counts[:, 0] = torch.count_nonzero(x == math.inf, dim=-1)
-        counts[:, 1] = torch.count_nonzero(x.isnan(), dim=-1)
-    return counts
+        return census(x)[:, 1:].double()
+    return torch.zeros_like(sums[:, :2])
 
 
 def _anchored(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, group: Group) -> Threshold:
