@@ -95,7 +95,7 @@ def sample(
         del temperature
         with torch.no_grad():
             return _drawn(
-                {"scores": scores, "probs": probs}, argument, local, k, design, tuple(sample_shape),
+                {"scores": scores, "probs": probs}, argument, local, k, design, sample_shape,
                 generator, dim, mask, largest, members,
             )  # fmt: skip
 
@@ -109,7 +109,7 @@ def sample(
             mask,
             group,
             on_shards,
-            more=len(sample_shape),
+            more=len(sample_shape) if hasattr(sample_shape, "__len__") else 0,  # then it is refused
             whole=True,
         )
     return on_shards(cast("Any", given), k, 1.0, mask, joined(group))
@@ -137,6 +137,7 @@ def _drawn(
             check_one_of(name, parameters)
         last = position(name, local, dim, argument)
         check_choice(name, "design", design, _DESIGNS)
+        _check_sample_shape(name, sample_shape)
         check_generator(name, generator)
         if k is None:
             raise TypeError(f"{name}: give k, how many are drawn")
@@ -151,7 +152,7 @@ def _drawn(
             "dim": last,
             "k": k,
             "design": design,
-            "sample_shape": sample_shape,
+            "sample_shape": tuple(sample_shape),
             "largest": largest,
             "the state of generator": None if generator is None else generator.get_state(),
         }
@@ -188,6 +189,12 @@ def _drawn(
         x = draw_tree(inclusion, whole, sizes, draws, stream_seed(generator, device), group)
     x = x[..., : shape[-1]].to(local.dtype).reshape(*sample_shape, *shape)
     return x.movedim(-1, last - local.dim())
+
+
+def _check_sample_shape(name: str, shape: Any) -> None:
+    sizes = cast("Any", shape)
+    if not isinstance(shape, tuple | list) or not all(isinstance(n, int) and n >= 0 for n in sizes):
+        raise ValueError(f"{name}: sample_shape must be a tuple of integers ≥ 0, got {shape!r}")
 
 
 def _inclusion(
