@@ -192,8 +192,7 @@ def _drawn(
 
 
 def _check_sample_shape(name: str, shape: Any) -> None:
-    sizes = cast("Any", shape)
-    if not isinstance(shape, tuple | list) or not all(isinstance(n, int) and n >= 0 for n in sizes):
+    if not hasattr(shape, "__len__") or not all(isinstance(n, int) and n >= 0 for n in shape):
         raise ValueError(f"{name}: sample_shape must be a tuple of integers ≥ 0, got {shape!r}")
 
 
