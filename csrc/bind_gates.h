@@ -74,6 +74,82 @@ PyObject* gate_sums(const char* name, PyObject* const* values, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
+// What the kernels of gate_shards.cpp all take, in the order of their arguments.
+template <typename real>
+struct ShardArguments {
+    khot::GateKind gate;
+    khot::GateShard<real> at;
+    const real *x, *grad, *mean;
+    int64_t rows, n;
+    int threads;
+
+    // `out` is read between those, as its type differs.
+    template <typename Out>
+    bool read(Arguments& arguments, Out** out, bool has_grad, bool has_mean) {
+        gate = static_cast<khot::GateKind>(arguments.integer("gate", 0, 2));
+        at.anchor = arguments.address<const real>();
+        at.temperature = arguments.address<const real>();
+        at.offset = arguments.address<const real>();
+        at.fine = arguments.address<const real>();
+        x = arguments.address<const real>();
+        grad = has_grad ? arguments.address<const real>() : nullptr;
+        mean = has_mean ? arguments.address<const real>() : nullptr;
+        *out = arguments.address<Out>();
+        rows = arguments.integer("rows", 0, INT64_MAX);
+        n = arguments.integer("n", 0, INT64_MAX);
+        threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+        arguments.check_extent(rows, n, sizeof(real));
+        const bool some = rows > 0 && n > 0;
+        arguments.check_address("anchor", at.anchor, rows > 0);
+        arguments.check_address("temperature", at.temperature, rows > 0);
+        arguments.check_address("offset", at.offset, rows > 0);
+        arguments.check_address("fine", at.fine, rows > 0);
+        arguments.check_address("x", x, some);
+        arguments.check_address("grad", grad, has_grad && some);
+        arguments.check_address("mean", mean, has_mean && rows > 0);
+        arguments.check_address("out", *out, some);
+        return arguments.ok();
+    }
+};
+
+template <typename real>
+PyObject* gate_weights(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 10);
+    ShardArguments<real> given;
+    real* y;
+    if (!given.read(arguments, &y, false, false)) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::gate_weights(given.gate, given.at, given.x, y, given.rows, given.n, given.threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* slope_sums(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 11);
+    ShardArguments<real> given;
+    double* out;
+    if (!given.read(arguments, &out, true, false)) return nullptr;
+    bool enough_memory;
+    Py_BEGIN_ALLOW_THREADS
+    enough_memory = khot::slope_sums(given.gate, given.at, given.x, given.grad, out, given.rows, given.n, given.threads);
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* slope_product(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 12);
+    ShardArguments<real> given;
+    real* out;
+    if (!given.read(arguments, &out, true, true)) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::slope_product(given.gate, given.at, given.x, given.grad, given.mean, out, given.rows, given.n, given.threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 // call(x, …) is a kernel of the family; `thresholds` says whether it has that argument.
 template <typename real, typename Call>
 PyObject* gated_topk(const char* name, PyObject* const* values, Py_ssize_t count, bool thresholds, const Call& call) {

@@ -35,6 +35,53 @@ PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count)
 }
 
 template <typename real>
+PyObject* count_between(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 8);
+    const real* x = arguments.address<const real>();
+    const real* low = arguments.address<const real>();
+    const real* high = arguments.address<const real>();
+    int64_t* above = arguments.address<int64_t>();
+    int64_t* between = arguments.address<int64_t>();
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("low", low, rows > 0);
+    arguments.check_address("high", high, rows > 0);
+    arguments.check_address("above", above, rows > 0);
+    arguments.check_address("between", between, rows > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::count_between(x, low, high, above, between, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+template <typename real>
+PyObject* collect_between(const char* name, PyObject* const* values, Py_ssize_t count) {
+    Arguments arguments(name, values, count, 8);
+    const real* x = arguments.address<const real>();
+    const real* low = arguments.address<const real>();
+    const real* high = arguments.address<const real>();
+    const int64_t* starts = arguments.address<const int64_t>();
+    real* out = arguments.address<real>();  // null if nothing is between
+    const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
+    const int64_t n = arguments.integer("n", 0, INT64_MAX);
+    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    arguments.check_extent(rows, n, sizeof(real));
+    arguments.check_address("x", x, rows > 0 && n > 0);
+    arguments.check_address("low", low, rows > 0);
+    arguments.check_address("high", high, rows > 0);
+    arguments.check_address("starts", starts, rows > 0);
+    if (!arguments.ok()) return nullptr;
+    Py_BEGIN_ALLOW_THREADS
+    khot::collect_between(x, low, high, starts, out, rows, n, threads);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+template <typename real>
 PyObject* topk_entries(const char* name, PyObject* const* values, Py_ssize_t count) {
     Arguments arguments(name, values, count, 12);
     const real* x = arguments.address<const real>();

@@ -17,10 +17,36 @@ void gate_jacobian(GateKind gate, double norm, const real* state, const real* x,
 
 // See gate_sums.cpp: logistic, laplace or sparse. All but x have one element for each row, out twice so many as below.
 // False when there was not enough memory.
-constexpr int GATE_SUM_TERMS = 4;
+constexpr int GATE_SUM_TERMS = 5;
 template <typename real>
 bool gate_sums(GateKind gate, const real* x, const real* anchor, const real* temperature, const real* offset,
                const real* fine, const unsigned char* ties_below, double* out, int64_t rows, int64_t n, int threads);
+
+// See gate_shards.cpp: logistic, laplace or sparse. What is in the struct has one element for each row, as has mean.
+template <typename real>
+struct GateShard {
+    const real *anchor, *temperature, *offset, *fine;
+};
+
+template <typename real>
+void gate_weights(GateKind gate, const GateShard<real>& at, const real* x, real* y, int64_t rows, int64_t n, int threads);
+
+// So many sums for each row. False when there was not enough memory.
+constexpr int SLOPE_SUM_TERMS = 4;
+template <typename real>
+bool slope_sums(GateKind gate, const GateShard<real>& at, const real* x, const real* grad, double* out, int64_t rows,
+                int64_t n, int threads);
+template <typename real>
+void slope_product(GateKind gate, const GateShard<real>& at, const real* x, const real* grad, const real* mean, real* out,
+                   int64_t rows, int64_t n, int threads);
+
+// See between.cpp. All but x and out have one element for each row; what is collected of a row begins at its start.
+template <typename real>
+void count_between(const real* x, const real* low, const real* high, int64_t* above, int64_t* between, int64_t rows,
+                   int64_t n, int threads);
+template <typename real>
+void collect_between(const real* x, const real* low, const real* high, const int64_t* starts, real* out, int64_t rows,
+                     int64_t n, int threads);
 
 // A forward kernel of the family: see sigmoid_topk.cpp, laplace_topk.cpp and normal_topk.cpp. mask and state may be null.
 // False when there was not enough memory.

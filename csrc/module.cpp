@@ -18,7 +18,7 @@ namespace {
 
 // Raise it by one whenever the signature of a function changes: the loader compares it with its own number and
 // refuses a library left over from an older build.
-constexpr int ABI = 11;
+constexpr int ABI = 12;
 
 PyObject* isa(PyObject*, PyObject*) { return PyUnicode_FromString(khot::isa_name(khot::isa_in_use())); }
 
@@ -58,6 +58,9 @@ PyObject* openmp(PyObject*, PyObject*) {
 PyMethodDef methods[] = {
     KHOT_BOTH(gate_jacobian),
     KHOT_BOTH(gate_sums),
+    KHOT_BOTH(gate_weights),
+    KHOT_BOTH(slope_sums),
+    KHOT_BOTH(slope_product),
     KHOT_BOTH(sigmoid_topk),
     {"sigmoid_topk_half", KHOT_FASTCALL(sigmoid_topk_half), METH_FASTCALL, nullptr},
     {"sigmoid_jacobian_half", KHOT_FASTCALL(sigmoid_jacobian_half), METH_FASTCALL, nullptr},
@@ -65,6 +68,8 @@ PyMethodDef methods[] = {
     KHOT_BOTH(sparse_topk),
     KHOT_BOTH(normal_topk),
     KHOT_BOTH(hard_topk),
+    KHOT_BOTH(count_between),
+    KHOT_BOTH(collect_between),
     KHOT_BOTH(topk_entries),
     KHOT_BOTH(entries_jacobian),
     KHOT_BOTH(router_topk),

@@ -11,6 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -22,15 +23,15 @@ def main(module, rank, size, folder):
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=size,
-        timeout=datetime.timedelta(seconds=300),
+        timeout=datetime.timedelta(seconds=100),
     )
     found = {}
-    for name, case in vars(importlib.import_module(module)).items():
+    for name, case in list(vars(importlib.import_module(module)).items()):
         if name.startswith("case_"):
             try:
                 case(rank, size)
                 found[name] = ""
-            except Exception:
+            except (Exception, pytest.fail.Exception):
                 found[name] = traceback.format_exc()
     (Path(folder) / f"{rank}.json").write_text(json.dumps(found))
     # What still holds the group would keep its threads until Python ends, which aborts it.

@@ -33,7 +33,7 @@ def results(call, x, k, temperature, grad, **options):
     return (y.detach(), *torch.autograd.grad((y * grad).sum(), (x, k, temperature)))
 
 
-def assert_as_one(rank, size, method, x, k, temperature, tolerance, mask=None):
+def assert_as_one(rank, size, method, x, k, temperature, mask=None):
     grad = scores(99, *x.shape).to(x.dtype)
     k, temperature = torch.as_tensor(k, dtype=x.dtype), torch.as_tensor(temperature, dtype=x.dtype)
     one = results(khot.topk, x, k, temperature, grad, method=method, mask=mask)
@@ -48,21 +48,24 @@ def assert_as_one(rank, size, method, x, k, temperature, tolerance, mask=None):
         mask=None if mask is None else cut(mask, rank, size),
     )
     expected = (cut(one[0], rank, size), cut(one[1], rank, size), *one[2:])
+    # Gradients in scores are compared with the largest of the row; or 1/τ, where rows are nearly hard.
+    least = 1e-12 if temperature >= 0.1 else 1 / temperature.item()
+    largest = one[1].abs().amax(-1, keepdim=True).clamp_min(least)
     for name, a, b in zip(("weights", "scores", "k", "temperature"), expected, mine, strict=True):
-        unit = max(1.0, a.abs().max().item() if a.numel() else 1.0)
-        if x.dtype != torch.float64 and name in ("scores", "temperature"):
-            unit = max(unit, 1 / temperature.item())  # a rounding of x counts so much
-        assert torch.allclose(a, b, rtol=0, atol=tolerance * unit), (method, k, temperature, name, a, b)
+        unit = largest if name == "scores" else max(1.0, a.abs().max().item() if a.numel() else 1.0)
+        if name == "temperature" and x.dtype != torch.float64:
+            unit = max(unit, 1 / temperature.item())
+        assert ((a - b).abs() <= 1e-6 * unit).all(), (method, k, temperature, name, a, b)
 
 
 def case_values_and_gradients(rank, size):
     each_row = torch.tensor([1.0, 2.5, 7.0, 30.0])
     for method in METHODS:
-        for dtype, tolerance in ((torch.float64, 1e-6), (torch.float32, 3e-6)):
+        for dtype in (torch.float64, torch.float32):
             x = scores(0, 4, 30, dtype=dtype)
             for k in (0, 1, 2.5, 29.5, 30, each_row) if dtype == torch.float64 else (2.5, 15):
                 for temperature in (1.0, 0.01):
-                    assert_as_one(rank, size, method, x, k, temperature, tolerance)
+                    assert_as_one(rank, size, method, x, k, temperature)
 
 
 def case_ties_and_infinities(rank, size):
@@ -70,7 +73,7 @@ def case_ties_and_infinities(rank, size):
         x = scores(1, 4, 30).mul(2).round()
         x[0, 3], x[1, :8], x[2, :9], x[3, 4:] = math.inf, -math.inf, math.inf, -math.inf
         for k in (0, 2, 4, 8.5, 15):
-            assert_as_one(rank, size, method, x, k, 0.1, 1e-6)
+            assert_as_one(rank, size, method, x, k, 0.1)
 
 
 def case_masked_out_shards(rank, size):
@@ -79,16 +82,27 @@ def case_masked_out_shards(rank, size):
     mask[1] = False
     for method in METHODS:
         for k in (0, 2, 5.5):
-            assert_as_one(rank, size, method, scores(2, 4, 30), k, 0.5, 1e-6, mask)
+            assert_as_one(rank, size, method, scores(2, 4, 30), k, 0.5, mask)
 
 
 def case_a_long_row(rank, size):
     for method in METHODS:
-        assert_as_one(rank, size, method, scores(3, 1, 400_000), 4000, 0.3, 1e-6)
-        x = scores(3, 400_000, dtype=torch.float32)
-        mine = parallel.topk(cut(x, rank, size), 4000, method, temperature=0.3)
-        one = khot.topk(x, 4000, method, temperature=0.3)
-        torch.testing.assert_close(mine, cut(one, rank, size), atol=1e-6, rtol=0)
+        assert_as_one(rank, size, method, scores(3, 1, 400_000), 4000, 0.3)
+        # In float32 one process sums k's and τ's gradient less well: that of float64 is the one to meet.
+        x, grad = (scores(seed, 400_000, dtype=torch.float32) for seed in (3, 4))
+        mine, one, true = (
+            results(call, t, *(torch.tensor(v, dtype=t.dtype) for v in (4000.0, 0.3)), g, method=method)
+            for call, t, g in (
+                (parallel.topk, cut(x, rank, size), cut(grad, rank, size)),
+                (khot.topk, x, grad),
+                (khot.topk, x.double(), grad.double()),
+            )
+        )
+        torch.testing.assert_close(mine[0], cut(one[0], rank, size), atol=1e-6, rtol=0)
+        largest = one[1].abs().max().item()
+        torch.testing.assert_close(mine[1], cut(one[1], rank, size), atol=1e-6 * largest, rtol=0)
+        torch.testing.assert_close(mine[2].double(), true[2], atol=1e-6, rtol=0)
+        torch.testing.assert_close(mine[3].double(), true[3], atol=0, rtol=1e-5)
 
 
 def case_hard(rank, size):

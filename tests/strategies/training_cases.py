@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from khot.apps.moe import Experts, MoE, TopKRouter, load_balance_loss
 from khot.apps.sae import SparseAutoencoder
+from khot.apps.sparse import DropAndGrow, sparsification_of, sparsify
 from khot.vision import NetworkConfig, from_config
 
 STEPS, BATCH = 20, 16
@@ -53,6 +54,18 @@ def autoencoder(everywhere):
     return model
 
 
+def sparse(everywhere):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    sparsify(model, density=0.3, scope="global")
+    return model
+
+
+def grown(everywhere):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    sparsify(model, density=0.3, update=DropAndGrow(0.3, until=STEPS), every=4)
+    return model
+
+
 def vision_loss(model, x, y):
     return functional.cross_entropy(model(x), y)
 
@@ -70,11 +83,13 @@ TASKS = {
     "vision": (vision, vision_loss, (1, 8, 8)),
     "mixture": (Routed, routed_loss, (8,)),
     "autoencoder": (autoencoder, autoencoder_loss, (8,)),
+    "sparse": (sparse, vision_loss, (8,)),
+    "grown": (grown, vision_loss, (8,)),
 }
 
 
-def trained(model, loss_of, data, share):
-    """Losses of the steps; ``share`` takes a process's part of a batch."""
+def trained(model, loss_of, data, share, masks):
+    """Losses of the steps; ``share`` takes a process's part of a batch, ``masks`` are chosen after each."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for step in range(STEPS):
@@ -83,6 +98,8 @@ def trained(model, loss_of, data, share):
         loss = loss_of(model, x, y)
         loss.backward()
         optimizer.step()
+        if masks is not None:
+            masks.step()
         losses.append(loss.detach())
     return torch.stack(losses)
 
@@ -103,9 +120,10 @@ def compare(task, wrap, rank, size):
         torch.randn(STEPS, BATCH, *shape, dtype=torch.float64, generator=generator),
         torch.randint(0, 3, (STEPS, BATCH), generator=generator),
     )
-    losses = trained(one, loss_of, data, lambda t: t)
+    masks = [sparsification_of(model) if task in ("sparse", "grown") else None for model in (one, mine)]
+    losses = trained(one, loss_of, data, lambda t: t, masks[0])
     shared = wrap(mine)
-    my_losses = trained(shared, loss_of, data, lambda t: t.chunk(size)[rank])
+    my_losses = trained(shared, loss_of, data, lambda t: t.chunk(size)[rank], masks[1])
     torch.distributed.all_reduce(my_losses)
     torch.testing.assert_close(my_losses / size, losses, atol=1e-5, rtol=1e-5)
     for (name, a), b in zip(one.named_parameters(), mine.parameters(), strict=True):
@@ -130,6 +148,14 @@ def case_ddp_autoencoder(rank, size):
     compare("autoencoder", DistributedDataParallel, rank, size)
 
 
+def case_ddp_sparse(rank, size):
+    compare("sparse", DistributedDataParallel, rank, size)
+
+
+def case_ddp_grown(rank, size):
+    compare("grown", DistributedDataParallel, rank, size)
+
+
 def case_fsdp_vision(rank, size):
     compare("vision", sharded, rank, size)
 
@@ -140,3 +166,11 @@ def case_fsdp_mixture(rank, size):
 
 def case_fsdp_autoencoder(rank, size):
     compare("autoencoder", sharded, rank, size)
+
+
+def case_fsdp_sparse(rank, size):
+    compare("sparse", sharded, rank, size)
+
+
+def case_fsdp_grown(rank, size):
+    compare("grown", sharded, rank, size)

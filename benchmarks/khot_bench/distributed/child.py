@@ -35,7 +35,7 @@ class _Counter:
 
     def __enter__(self) -> _Counter:
         share = {"all_reduce": 2 * (dist.get_world_size() - 1) / dist.get_world_size()}
-        for name, place in (("all_reduce", 0), ("all_gather", 1)):
+        for name, place in (("all_reduce", 0), ("all_gather", 1), ("all_gather_into_tensor", 1)):
             self._kept[name] = call = getattr(dist, name)
             factor = share.get(name, dist.get_world_size() - 1)
 
@@ -53,9 +53,9 @@ class _Counter:
 
 
 def _gathered(part: Tensor) -> Tensor:
-    parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, part)  # pyright: ignore[reportUnknownMemberType]
-    return torch.cat(parts)
+    whole = part.new_empty(dist.get_world_size() * part.numel())
+    dist.all_gather_into_tensor(whole, part)  # pyright: ignore[reportUnknownMemberType]
+    return whole
 
 
 def _calls(method: str, mode: str, x: Tensor, k: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:

@@ -64,6 +64,10 @@ def train_command(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, cuda:1, …", show_default="a GPU if there is one")
     ] = None,
+    sharded: Annotated[
+        bool,
+        typer.Option("--sharded", help="Under torchrun, split the parameters over the processes (FSDP2)."),
+    ] = False,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of PyTorch threads.")] = None,
 ) -> None:
     """Train a vision network that selects k tokens, or a plain one; a stopped run resumes.
@@ -78,14 +82,19 @@ def train_command(
     if threads is not None:
         torch.set_num_threads(threads)
     try:
-        _train(run, given, output, data_dir, device)
+        _train(run, given, output, data_dir, device, sharded)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         typer.echo(f"khot: {error}", err=True)
         raise typer.Exit(1) from None
 
 
 def _train(
-    run: str, given: dict[str, Any], output: Path | None, data_dir: Path | None, device: str | None
+    run: str,
+    given: dict[str, Any],
+    output: Path | None,
+    data_dir: Path | None,
+    device: str | None,
+    sharded: bool,
 ) -> None:
     import dataclasses
 
@@ -108,7 +117,7 @@ def _train(
         output = Path("runs") / f"{Path(run).stem}-{config.network.model}-{config.training.seed}"
     leads = os.environ.get("RANK", "0") == "0"
     with progress("khot train") if leads else contextlib.nullcontext(_silent) as report:
-        results = train(config, output, data=loaded, device=device, report=report)
+        results = train(config, output, data=loaded, device=device, sharded=sharded, report=report)
     if leads:
         typer.echo(
             f"{results['parameters']} parameters, top-1 {100 * results['top1']:.2f} %, "

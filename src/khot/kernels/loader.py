@@ -24,7 +24,7 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]
 __all__ = ["ABI", "Native", "NativeStatus", "native", "status", "switched_on"]
 
 #: The library's signatures as this version calls them; csrc/module.cpp has the same number.
-ABI = 11
+ABI = 12
 
 
 class Native(Protocol):
@@ -35,6 +35,12 @@ class Native(Protocol):
     gate_jacobian_f64: Callable[..., None]
     gate_sums_f32: Callable[..., None]
     gate_sums_f64: Callable[..., None]
+    gate_weights_f32: Callable[..., None]
+    gate_weights_f64: Callable[..., None]
+    slope_sums_f32: Callable[..., None]
+    slope_sums_f64: Callable[..., None]
+    slope_product_f32: Callable[..., None]
+    slope_product_f64: Callable[..., None]
     sigmoid_topk_f32: Callable[..., None]
     sigmoid_topk_f64: Callable[..., None]
     sigmoid_topk_half: Callable[..., None]
@@ -47,6 +53,10 @@ class Native(Protocol):
     normal_topk_f64: Callable[..., None]
     hard_topk_f32: Callable[..., None]
     hard_topk_f64: Callable[..., None]
+    count_between_f32: Callable[..., None]
+    count_between_f64: Callable[..., None]
+    collect_between_f32: Callable[..., None]
+    collect_between_f64: Callable[..., None]
     topk_entries_f32: Callable[..., None]
     topk_entries_f64: Callable[..., None]
     entries_jacobian_f32: Callable[..., None]

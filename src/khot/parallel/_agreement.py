@@ -20,7 +20,6 @@ from khot.parallel._group import Group
 __all__ = ["agreed_sizes"]
 
 _LENGTH = 16
-_OWN_ERRORS = (TypeError, ValueError, IndexError, NotImplementedError)
 
 
 def agreed_sizes(
@@ -39,7 +38,7 @@ def agreed_sizes(
     size, facts = 0, dict[str, Any]()
     try:
         size, facts = describe()
-    except _OWN_ERRORS as error:
+    except Exception as error:  # whatever it is, the others wait
         failure = error
     if group.size == 1:
         if failure is not None:

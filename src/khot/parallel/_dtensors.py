@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from khot.parallel._group import Group, ProcessGroup
+from khot.parallel._outside import outside_graphs
 from khot.relaxations._arguments import Number, position
 
 __all__ = ["is_dtensor", "on_dtensor"]
@@ -23,6 +24,7 @@ def is_dtensor(value: object) -> bool:
     return module is not None and isinstance(value, module.DTensor)
 
 
+@outside_graphs
 def on_dtensor(
     name: str,
     scores: Any,

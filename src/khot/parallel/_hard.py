@@ -3,7 +3,7 @@
 For a small k every process sends its own k best, in the order of their places; of all that are sent each
 takes the k best, and knows which are its own. For a large one the k-th value is found by counting
 (``_order_statistic.py``), and the places left for those equal to it are counted out from the first process
-on.
+on: then each knows how many of its own are chosen, and chooses them alone.
 """
 
 from __future__ import annotations
@@ -52,30 +52,23 @@ def _best_of_candidates(x: Tensor, k: Tensor, most: int, group: Group) -> Tensor
 
 def _by_value(x: Tensor, k: Tensor, group: Group) -> Tensor:
     here = census(x)
-    allowed = here[:, :1].contiguous()
     everyone = group.total(here.clone())
-    n, n_missing = everyone[:, :1], everyone[:, 2:]
+    n, n_nan = everyone[:, :1], everyone[:, 2:]
+    nan_here = here[:, 2:]
     # NaN comes before everything else, as in one process.
-    ordered = x if not bool(here[:, 2].any()) else torch.where(x.isnan(), math.inf, x)
+    ordered = x if not bool(nan_here.any()) else torch.where(x.isnan(), math.inf, x)
     rank = torch.minimum(k, n)
-    value, above, *_ = order_statistic(ordered, rank, allowed, n, group)
-    chosen = (ordered > value) & (rank > 0)
-    places = rank - above
-    level = (ordered == value) & (rank > 0)
-    if bool((n_missing > 0).any()):  # where the value is +inf, NaN first, then those equal to it
-        first = level & x.isnan()
-        _take_first(chosen, first, places, group)
-        level &= ~first
-        places = torch.where(value == math.inf, places - n_missing, places)
-    _take_first(chosen, level, places, group)
-    return chosen.to(x.dtype)
+    found = order_statistic(ordered, rank, here[:, :1], n, group)
+    # Among those equal to the value the first are chosen; where it is +inf, NaN and only then +inf.
+    first = torch.where(found.value == math.inf, nan_here, 0)
+    n_first = torch.where(found.value == math.inf, n_nan, 0)
+    second, places = found.equal_here - first, rank - found.above
+    before = group.before(torch.cat([first, second], -1))
+    chosen = _taken(first, before[:, :1], places) + _taken(second, before[:, 1:], places - n_first)
+    mine = torch.where(rank > 0, found.above_here + chosen, 0)
+    return hard_topk(x, mine.squeeze(-1)) if x.shape[-1] else x
 
 
-def _take_first(chosen: Tensor, level: Tensor, places: Tensor, group: Group) -> None:
-    """Choose the first entries of a level, so many in each whole row."""
-    rows, columns = level.nonzero().unbind(-1)
-    count = torch.bincount(rows, minlength=len(level))
-    before = group.before(count)
-    mine = torch.arange(len(rows), device=rows.device) - (count.cumsum(0) - count)[rows]
-    taken = mine < (places.squeeze(-1) - before)[rows]
-    chosen[rows[taken], columns[taken]] = True
+def _taken(here: Tensor, before: Tensor, places: Tensor) -> Tensor:
+    """How many of those here have a place, if so many come before them."""
+    return torch.minimum((places - before).clamp_min(0), here)

@@ -3,8 +3,9 @@ r"""The r-th largest value of rows that several processes hold, by counting: no 
 A process with m of the n entries finds its own ⌈r·m/n⌉-th largest. The one that is sought lies between the
 smallest and the largest of these, which are close together if the shards are alike; for long rows a bracket
 is guessed by a part of the entries, and the counts tell if it was wrong. What is between them is
-counted in 32 classes of the order of floating-point numbers, the class that has it is divided again, and so
-on until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for float64, at most 13.
+counted in 32 classes of the order of floating-point numbers (1024 in a long row), the class that has it is
+divided again, and so on until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for
+float64, at most 13.
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from khot.kernels import cpu
 from khot.parallel._group import Group
 from khot.relaxations import hard_topk
 
 __all__ = ["OrderStatistic", "census", "next_largest", "order_statistic"]
 
 _CLASSES = 32
-_LONG = 1 << 18  # from here on a bracket is guessed first
+_LONG = 1 << 18  # from here on a bracket is guessed first, and there are
+_CLASSES_OF_LONG = 1024
 _FEW = 1 << 14
 
 
 class OrderStatistic(NamedTuple):
     """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it.
 
-    ``next_here`` is the largest below it of those that were counted in this process, −inf if there is none:
-    its maximum over the processes, if it is not −inf, is the next value of the row.
+    ``above_here`` and ``equal_here`` are those of this process. ``next_here`` is the largest below the value
+    of those that were counted here, −inf if there is none: its maximum over the processes, if it is not −inf,
+    is the next value of the row.
     """
 
     value: Tensor
     above: Tensor
     equal: Tensor
+    above_here: Tensor
+    equal_here: Tensor
     next_here: Tensor
 
 
@@ -45,13 +51,18 @@ def census(x: Tensor) -> Tensor:
     counts[:, 0] = n
     if not n:
         return counts
-    least, most = x.aminmax(dim=-1)
-    if bool(((least > -math.inf) & (most < math.inf)).all()):  # not with a NaN either
+    if bool(x.sum(-1).isfinite().all()):  # all are; the cheapest of all tests
         return counts
-    counts[:, 0] -= torch.count_nonzero(x == -math.inf, dim=-1)
-    counts[:, 1] = torch.count_nonzero(x == math.inf, dim=-1)
-    counts[:, 2] = torch.count_nonzero(x.isnan(), dim=-1)
+    counts[:, 0] -= _counted_true(x == -math.inf)
+    if not bool(x.max() < math.inf):  # else there is only what is excluded
+        counts[:, 1] = _counted_true(x == math.inf)
+        counts[:, 2] = _counted_true(x.isnan())
     return counts
+
+
+def _counted_true(which: Tensor) -> Tensor:
+    """Of each row; a count along a dimension takes twenty times as long as one of everything."""
+    return torch.count_nonzero(which) if len(which) == 1 else torch.count_nonzero(which, dim=-1)
 
 
 def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> OrderStatistic:
@@ -77,25 +88,22 @@ def _counted(
     x: Tensor, rank: Tensor, low: Tensor, high: Tensor, group: Group, n: Tensor | None
 ) -> OrderStatistic | None:
     """What is sought, if it is between low and high; None if that was a guess, of n entries, and is wrong."""
-    rows, columns = (x >= low).nonzero().unbind(-1)
-    values = x[rows, columns]
-    beyond = values > high[rows, 0]
-    above = torch.bincount(rows[beyond], minlength=x.shape[0]).unsqueeze(-1)
-    rows, values = rows[~beyond], values[~beyond]
+    above_here, rows, values = _within(x, low, high)
     keys = _keys(values)
     candidates = rows, keys
     # A bracket that is empty (no process has any entry) is one number wide.
     bottom = _keys(low)
     top = torch.maximum(_keys(high), bottom)
-    first = True
+    n_classes = _CLASSES if n is None else _CLASSES_OF_LONG
+    above: Tensor | None = None
     while True:
-        shift = _shift(bottom, top)
+        shift = _shift(bottom, top, n_classes)
         base = bottom >> shift
-        classes = rows * _CLASSES + ((keys >> shift[rows, 0]) - base[rows, 0])
-        counts = torch.bincount(classes, minlength=x.shape[0] * _CLASSES).view(-1, _CLASSES)
-        if first:
-            both = group.total(torch.cat([above, counts], -1))
-            above, counts, first = both[:, :1], both[:, 1:], False
+        classes = rows * n_classes + ((keys >> shift[rows, 0]) - base[rows, 0])
+        counts = torch.bincount(classes, minlength=x.shape[0] * n_classes).view(-1, n_classes)
+        if above is None:
+            both = group.total(torch.cat([above_here, counts], -1))
+            above, counts = both[:, :1], both[:, 1:]
             inside = (above < rank) & (rank <= above + counts.sum(-1, keepdim=True))
             if n is not None and not bool((inside | (rank > n)).all()):
                 return None
@@ -111,9 +119,31 @@ def _counted(
             torch.minimum(top, ((base + chosen + 1) << shift) - 1),
         )
         if not bool((bottom < top).any()):  # the same in all processes
-            return OrderStatistic(_values(bottom, x.dtype), above, equal, _next(*candidates, bottom, x.dtype))
+            break
         inside = (keys >= bottom[rows, 0]) & (keys <= top[rows, 0])
         rows, keys = rows[inside], keys[inside]
+    rows, keys = candidates
+    found = bottom[rows, 0]
+    above_here = above_here + _in_rows(rows[keys > found], x)
+    equal_here = _in_rows(rows[keys == found], x)
+    next_here = _next(rows, keys, bottom, x.dtype)
+    return OrderStatistic(_values(bottom, x.dtype), above, equal, above_here, equal_here, next_here)
+
+
+def _within(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many entries of each row are above ``high``; and the rows and values of those down to ``low``."""
+    every = torch.arange(x.shape[0], device=x.device)
+    if cpu.usable(x):
+        above, between, values = cpu.entries_between(x, low, high)
+        return above, every.repeat_interleave(between.squeeze(-1)), values
+    beyond = x > high
+    rows, columns = (beyond ^ (x >= low)).nonzero().unbind(-1)
+    return beyond.sum(-1, keepdim=True), rows, x[rows, columns]
+
+
+def _in_rows(rows: Tensor, x: Tensor) -> Tensor:
+    """How often each row is named, (rows, 1)."""
+    return torch.bincount(rows, minlength=x.shape[0]).unsqueeze(-1)
 
 
 def next_largest(x: Tensor, found: OrderStatistic, group: Group) -> Tensor:
@@ -180,9 +210,9 @@ def _values(keys: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(keys < 0, keys ^ 0x7FFFFFFFFFFFFFFF, keys).view(dtype)
 
 
-def _shift(bottom: Tensor, top: Tensor) -> Tensor:
-    """By how many bits numbers are shifted for those from bottom to top to fall into 32 classes."""
-    shift = ((top >> 1) - (bottom >> 1) >= _CLASSES // 2).long()  # top − bottom itself may overflow
-    while bool((wide := (shift > 0) & ((top >> shift) - (bottom >> shift) >= _CLASSES)).any()):
+def _shift(bottom: Tensor, top: Tensor, n_classes: int) -> Tensor:
+    """By how many bits numbers are shifted for those from bottom to top to fall into so many classes."""
+    shift = ((top >> 1) - (bottom >> 1) >= n_classes // 2).long()  # top − bottom itself may overflow
+    while bool((wide := (shift > 0) & ((top >> shift) - (bottom >> shift) >= n_classes)).any()):
         shift = shift + wide
     return shift

@@ -1,36 +1,37 @@
 r"""The threshold of a row that several processes hold.
 
-What is solved, and why, is said in ``khot.relaxations.threshold._solver``: y = F(z + e), z = (x − m)/τ, the
-anchor m the ⌈k⌉-th largest score, and e the root of P = Q, two sums over the row. Each process sums over its
-part, in float64, the sums of all processes are added (8 numbers a row and step), and all take the same step
+What is solved, and why, is said in ``khot.relaxations.threshold._solver``: y = F(z + e), z = (x − m)/τ, m the
+anchor, and e the root of P = Q, two sums over the row. Each process sums over its part, in float64, the sums
+of all processes are added (10 numbers a row and step), and all take the same step
 (``khot.relaxations.threshold._root``). No score is sent.
 
-A long row is solved first by every so many-th of its scores, which costs rounds but next to no work; from
-there one or two sums over all of them are enough.
+The anchor of a long row is a guess of where its threshold is (``_estimate.py``): from there two or three sums
+are enough, and P and Q are sums of what is small on either side of it. But if next to nothing lies between 0
+and 1, the row must be anchored at its ⌈k⌉-th largest score, which has to be found first
+(``_order_statistic.py``); so are short rows, and those of which the processes have very different parts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from khot.kernels import cpu
+from khot.parallel._estimate import estimated
 from khot.parallel._group import Group
 from khot.parallel._order_statistic import census, next_largest, order_statistic
+from khot.parallel._sums import LocalSums, Rows, difference, local_sums, row_sums
 from khot.relaxations.threshold._gates import Gate
-from khot.relaxations.threshold._root import RowSums, Search, advanced, bracket, started, tie_share
+from khot.relaxations.threshold._root import Search, advanced, bracket, started, tie_share
 
-__all__ = ["Threshold", "blocks", "distances", "solve"]
+__all__ = ["Threshold", "solve"]
 
-_BLOCK = 1 << 16  # entries in the cache at a time
-_LONG = 1 << 18  # from here on a row is first solved by a part of its scores
-_FEW = 1 << 14
-_ENOUGH = 64  # of this part, on either side of the threshold
-_COARSE = 1e-3  # the rounding that this part is solved to
+_LONG = 1 << 18  # from here on the threshold of a row is guessed first
+_NEAR = 2.0  # how far off a guess may be, in units of τ,
+_STEPS = 5  # how many steps from it may be taken,
+_SLOPES = 1.0  # and what slopes must sum to where it leads
 
 
 class Threshold(NamedTuple):
@@ -52,25 +53,6 @@ class Threshold(NamedTuple):
     invalid: Tensor
 
 
-class _Rows(NamedTuple):
-    """What all processes know of their rows before the search, each (rows, 1).
-
-    ``k_left`` is the budget of the finite scores, and ``excess`` how many more than that are above the
-    anchor.
-    """
-
-    gate: Gate
-    anchor: Tensor
-    temperature: Tensor
-    is_open: Tensor
-    ties_below: Tensor
-    k_left: Tensor
-    excess: Tensor
-
-
-LocalSums = Callable[[Tensor, Tensor], Tensor]
-
-
 def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: Group) -> Threshold:
     """The thresholds of rows of which this process has ``x`` (rows, here), for budgets ``k`` (rows, 1).
 
@@ -82,6 +64,65 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
         n: the length of a whole row.
         group: the processes.
     """
+    if n >= _LONG and (guess := estimated(gate, x, k, temperature, n, group)) is not None:
+        found = _near(gate, x, k, temperature, guess, group)
+        if found is not None:
+            return found
+    return _anchored(gate, x, k, temperature, group)
+
+
+def _near(
+    gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, guess: Tensor, group: Group
+) -> Threshold | None:
+    """From a guess; None if a row has no threshold, or the guess does not lead there soon."""
+    half = torch.full_like(k, 0.5, dtype=torch.float64)
+    middle = gate.quantile(half, half)
+    low, high = middle - _NEAR, middle + _NEAR
+    if gate.reach < math.inf:
+        low, high = low.clamp_min(0), high.clamp_max(gate.reach)
+    search = Search(middle, low, high, torch.zeros_like(half), 2 * (high - low), torch.zeros_like(half))
+    no = torch.zeros_like(k, dtype=torch.bool)
+    rows = Rows(gate, guess, temperature, no, k.double())
+    sums_at = local_sums(rows, x)
+    n_sure = torch.zeros_like(half)
+    for step in range(_STEPS):
+        local = sums_at(*_in_two(search.offset, x.dtype))
+        if step == 0:
+            everyone = group.total(torch.cat([local, _infinities(x, local)], -1))
+            local, (n_sure, n_nan) = everyone[:, :-2], everyone[:, -2:].chunk(2, -1)
+            rows = rows._replace(k_left=rows.k_left - n_sure)
+            n_finite = local[:, 4:5] + local[:, 9:]
+            if not bool(((n_nan == 0) & (rows.k_left > 0) & (rows.k_left < n_finite)).all()):
+                return None
+        else:
+            group.total(local)
+        sums = row_sums(rows, local)
+        slopes = sums.first[1] if gate.reach < math.inf else sums.first[0] + sums.first[1]
+        search, done = advanced(gate, search, sums, sums.p + sums.q, torch.finfo(x.dtype).eps)
+        if not bool((slopes >= _SLOPES).all()):
+            return None
+        if bool(done.all()):  # by the same sums: the same in all processes
+            offset, fine = _in_two(search.offset, x.dtype)
+            zero, one = torch.zeros_like(k), torch.ones_like(k)
+            return Threshold(guess, offset, fine, ~no, zero, one, n_sure, guess, no)
+    return None
+
+
+def _in_two(offset: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """An offset in float64 as one of the dtype, and what that is too large by."""
+    rounded = offset.to(dtype)
+    return rounded, (rounded.double() - offset).to(dtype)
+
+
+def _infinities(x: Tensor, sums: Tensor) -> Tensor:
+    """How many scores are +inf and NaN, (rows, 2): counted only if any was left out of the sums."""
+    if bool((sums[:, 4] + sums[:, 9] < x.shape[-1]).any()):
+        return census(x)[:, 1:].double()
+    return torch.zeros_like(sums[:, :2])
+
+
+def _anchored(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, group: Group) -> Threshold:
+    """From the ⌈k⌉-th largest score, as one process does it."""
     here = census(x)
     allowed, n_sure, n_nan = group.total(here.clone()).unbind(-1)
     allowed, n_sure, invalid = allowed.unsqueeze(-1), n_sure.unsqueeze(-1), n_nan.unsqueeze(-1) > 0
@@ -110,119 +151,31 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
     k_left = torch.where(is_open, budget - n_sure, 1.0)
     n_strictly = found.above - n_sure
     ties_below, tied = tie_share(k_left, n_strictly, n_strictly + found.equal)
-    excess = torch.where(ties_below, n_strictly, n_strictly + found.equal) - k_left
-    gap = _difference(anchor, next_best, temperature).clamp(0, gate.far).double()
+    gap = difference(anchor, next_best, temperature).clamp(0, gate.far).double()
     low, high = bracket(gate, k_left, (allowed - n_sure).double(), gap)
     search = started(gate, low, high, tied)
-    rows = _Rows(gate, anchor, temperature, is_open, ties_below, k_left, excess)
-    every = max(1, n // (_FEW * group.size))
-    if n >= _LONG and bool((torch.minimum(k_left, allowed - n_sure - k_left) >= _ENOUGH * every).all()):
-        thinned = _scaled(_local_sums(rows, x[:, ::every].contiguous()), every)
-        coarse = _searched(rows, search, thinned, group, x.dtype, _COARSE)
-        search = search._replace(offset=coarse.offset.clamp(search.low, search.high))
-    local_sums = _local_sums(rows, x)
-    search = _searched(rows, search, local_sums, group, x.dtype, torch.finfo(x.dtype).eps)
+    rows = Rows(gate, anchor, temperature, ties_below, k_left)
+    sums_at = local_sums(rows, finite)
+    for _ in range(gate.steps[x.dtype == torch.float64]):
+        offset = torch.where(is_open, search.offset, 0).to(x.dtype)
+        sums = row_sums(rows, group.total(sums_at(offset, zero)))
+        search, done = advanced(gate, search, sums, k_left, torch.finfo(x.dtype).eps)
+        if bool((done | ~is_open).all()):  # by the same sums: the same in all processes
+            break
     offset = torch.where(is_open, search.offset, 0).to(x.dtype)
-    fine = torch.zeros_like(offset)
+    fine = zero
     if gate.reach < math.inf:
-        fine = _refinement(rows, offset, local_sums, group)
+        fine = _refinement(rows, is_open, offset, sums_at, group)
     return settled._replace(anchor=anchor, offset=offset, fine=fine, next_best=next_best)
 
 
-def distances(gate: Gate, x: Tensor, temperature: Tensor, at: Threshold) -> Tensor:
-    """z of scores (rows, m), finite also where it does not count."""
-    z = torch.where(x.isfinite(), _difference(x, at.anchor, temperature), 0)
-    return z.clamp(-gate.far, gate.far)
-
-
-def blocks(rows: int, columns: int) -> list[tuple[slice, list[slice]]]:
-    """Parts of a matrix that fit the cache: groups of rows, and the columns that each is gone through by."""
-    width = max(1, min(columns, _BLOCK))
-    height = max(1, _BLOCK // width)
-    parts = [slice(j, min(j + width, columns)) for j in range(0, columns, width)]
-    return [(slice(i, min(i + height, rows)), parts) for i in range(0, rows, height)]
-
-
-def _difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
-    """(a − b)/τ, also where a − b overflows."""
-    return (a / 2 - b / 2) / (temperature / 2)
-
-
-def _local_sums(rows: _Rows, x: Tensor) -> LocalSums:
-    """The sums of the terms over this process's part, below the anchor and above it, for any offset."""
-    gate = rows.gate
-    if gate.kernel in ("logistic", "laplace", "sparse") and gate.norm == 2 and cpu.usable(x):
-        kernel = gate.kernel
-
-        def by_kernel(offset: Tensor, fine: Tensor) -> Tensor:
-            return cpu.gate_sums(kernel, x, rows.anchor, rows.temperature, offset, fine, rows.ties_below)
-
-        return by_kernel
-
-    def portable(offset: Tensor, fine: Tensor) -> Tensor:
-        total = torch.zeros(x.shape[0], 8, dtype=torch.float64, device=x.device)
-        for here, parts in blocks(*x.shape):
-            anchor, temperature, ties_below = rows.anchor[here], rows.temperature[here], rows.ties_below[here]
-            for columns in parts:
-                mine = x[here, columns]
-                z = _difference(mine, anchor, temperature).clamp(-gate.far, gate.far)
-                above = torch.where(ties_below, z > 0, z >= 0)
-                active = mine.isfinite()
-                terms = _terms(gate, z + offset[here] - fine[here], above)
-                sides = [
-                    torch.where(side, term, 0) for side in (active & ~above, active & above) for term in terms
-                ]
-                total[here] += torch.stack([term.sum(-1) for term in sides], -1)
-        return total
-
-    return portable
-
-
-def _scaled(local_sums: LocalSums, factor: float) -> LocalSums:
-    return lambda offset, fine: local_sums(offset, fine) * factor
-
-
-def _terms(gate: Gate, a: Tensor, above: Tensor) -> list[Tensor]:
-    """What is summed: the distance to the end and its derivatives; or the distance, and what of 0 < F < 1 a
-    gate's own step needs, with the number of those at 1."""
-    distance, first, second = gate.distance(a, above)
-    if gate.reach == math.inf:
-        nothing = torch.zeros_like(a)
-        return [distance, first, nothing if second is None else second, nothing]
-    y = gate.weights(a)
-    slope = gate.slope(gate.state(a))
-    return [distance, torch.where(slope > 0, y, 0), slope, (y >= 1).to(a.dtype)]
-
-
-def _searched(
-    rows: _Rows, search: Search, local_sums: LocalSums, group: Group, dtype: torch.dtype, eps: float
-) -> Search:
-    for _ in range(rows.gate.steps[dtype == torch.float64]):
-        offset = torch.where(rows.is_open, search.offset, 0).to(dtype)
-        sums = _row_sums(rows, group.total(local_sums(offset, torch.zeros_like(offset))))
-        search, done = advanced(rows.gate, search, sums, rows.k_left, eps)
-        if bool((done | ~rows.is_open).all()):  # by the same sums: the same in all processes
-            break
-    return search
-
-
-def _row_sums(rows: _Rows, sums: Tensor) -> RowSums:
-    """P and Q, and what else a step needs, from the sums over all processes."""
-    below, above = sums.chunk(2, -1)
-    p, q = below[:, :1] + rows.excess.clamp_min(0), above[:, :1] + (-rows.excess).clamp_min(0)
-    if rows.gate.reach < math.inf:
-        inside, slope, full = (below + above)[:, 1:].unsqueeze(1).unbind(-1)
-        return RowSums(p, q, (inside, slope, rows.k_left - full), None)
-    return RowSums(p, q, (below[:, 1:2], above[:, 1:2]), (below[:, 2:3], above[:, 2:3]))
-
-
-def _refinement(rows: _Rows, offset: Tensor, local_sums: LocalSums, group: Group) -> Tensor:
+def _refinement(rows: Rows, is_open: Tensor, offset: Tensor, sums_at: LocalSums, group: Group) -> Tensor:
     """What is to be taken from z + e: digits that the offset could not hold, if weights reach 0 and 1."""
     resolution = 8 * torch.finfo(offset.dtype).eps * offset.abs()
     fine = torch.zeros_like(offset)
     for _ in range(2):
-        inside, slope, *left = _row_sums(rows, group.total(local_sums(offset, fine))).first
+        inside, slope, *left = row_sums(rows, group.total(sums_at(offset, fine))).first
         step = ((inside - left[0]) / slope).to(offset.dtype)
-        accepted = rows.is_open & (step.abs() <= resolution)
+        accepted = is_open & (step.abs() <= resolution)
         fine = torch.where(accepted, fine + step, fine)  # NaN: nothing is between 0 and 1
     return fine

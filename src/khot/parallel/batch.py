@@ -11,14 +11,17 @@ import torch
 from torch import Tensor
 
 from khot.parallel._agreement import agreed_sizes
+from khot.parallel._dtensors import is_dtensor
 from khot.parallel._group import ProcessGroup, joined
 from khot.parallel._hard import hard_shards
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import Shards
 from khot.relaxations._arguments import allowed_scores, check_count, check_mask, position
 
 __all__ = ["batch_topk"]
 
 
+@outside_graphs
 def batch_topk(
     scores: Tensor, k: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> Tensor:
@@ -48,6 +51,8 @@ def batch_topk(
 
     def describe() -> tuple[int, dict[str, Any]]:
         last = position(name, scores, -1)
+        if is_dtensor(scores):
+            raise TypeError(f"{name}: scores must be a plain tensor, got a DTensor; use scores.to_local()")
         check_count(name, scores, k, last)
         if mask is not None:
             check_mask(name, scores, mask)

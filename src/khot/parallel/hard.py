@@ -13,6 +13,7 @@ from torch import Tensor
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._group import Group, ProcessGroup, joined
 from khot.parallel._hard import hard_shards
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import as_shards
 from khot.relaxations import hard as one_process
 from khot.relaxations._arguments import Number
@@ -54,11 +55,18 @@ def hard_topk(
         del temperature
         if members.size == 1:
             return one_process.hard_topk(scores, k, dim=dim, mask=mask, largest=largest)
-        scores = scores.detach() if isinstance(scores, Tensor) else scores  # pyright: ignore[reportUnnecessaryIsInstance]
-        k = k.detach() if isinstance(k, Tensor) else k
-        shards = as_shards("hard_topk", members, scores, k, 1.0, dim, mask, largest, integer=True)
-        return shards.back(hard_shards(shards, members))
+        return _over_processes(scores, k, dim, mask, largest, members)
 
     if is_dtensor(scores):
         return on_dtensor("hard_topk", scores, k, 1.0, dim, mask, group, on_shards)
     return on_shards(scores, k, 1.0, mask, joined(group))
+
+
+@outside_graphs
+def _over_processes(
+    scores: Tensor, k: Number | Tensor, dim: int, mask: Tensor | None, largest: bool, group: Group
+) -> Tensor:
+    scores = scores.detach() if isinstance(scores, Tensor) else scores  # pyright: ignore[reportUnnecessaryIsInstance]
+    k = k.detach() if isinstance(k, Tensor) else k
+    shards = as_shards("hard_topk", group, scores, k, 1.0, dim, mask, largest, integer=True)
+    return shards.back(hard_shards(shards, group))

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from khot.parallel._agreement import agreed_sizes
+from khot.parallel._dtensors import is_dtensor
 from khot.parallel._group import ProcessGroup, joined
+from khot.parallel._outside import outside_graphs
 from khot.relaxations._special import xlogy
 
 __all__ = ["ExpertLoads", "expert_loads"]
@@ -28,6 +30,7 @@ class ExpertLoads(NamedTuple):
     entropy: float
 
 
+@outside_graphs
 def expert_loads(
     indices: Tensor, num_experts: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> ExpertLoads:
@@ -54,6 +57,8 @@ def expert_loads(
     def describe() -> tuple[int, dict[str, Any]]:
         if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"{name}: num_experts must be a positive integer, got {num_experts!r}")
+        if not isinstance(indices, Tensor) or is_dtensor(indices):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{name}: indices must be a plain tensor, got {type(indices).__name__}")
         if indices.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
             raise ValueError(
                 f"{name}: indices must be integers of the shape (tokens, k), "

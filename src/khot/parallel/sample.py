@@ -19,6 +19,7 @@ from khot.parallel._agreement import agreed_sizes
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._functions import gated_shards
 from khot.parallel._group import Group, ProcessGroup, joined
+from khot.parallel._outside import outside_graphs
 from khot.parallel._shards import Shards
 from khot.parallel._systematic import draw_systematic
 from khot.parallel._tree import draw_tree
@@ -40,6 +41,7 @@ __all__ = ["sample"]
 _DESIGNS = ("systematic", "tree_pivotal")
 
 
+@outside_graphs
 def sample(
     scores: Tensor | None = None,
     k: float | None = None,
@@ -93,7 +95,7 @@ def sample(
         del temperature
         with torch.no_grad():
             return _drawn(
-                {"scores": scores, "probs": probs}, argument, local, k, design, tuple(sample_shape),
+                {"scores": scores, "probs": probs}, argument, local, k, design, sample_shape,
                 generator, dim, mask, largest, members,
             )  # fmt: skip
 
@@ -107,7 +109,7 @@ def sample(
             mask,
             group,
             on_shards,
-            more=len(sample_shape),
+            more=len(sample_shape) if hasattr(sample_shape, "__len__") else 0,  # then it is refused
             whole=True,
         )
     return on_shards(cast("Any", given), k, 1.0, mask, joined(group))
@@ -135,6 +137,7 @@ def _drawn(
             check_one_of(name, parameters)
         last = position(name, local, dim, argument)
         check_choice(name, "design", design, _DESIGNS)
+        _check_sample_shape(name, sample_shape)
         check_generator(name, generator)
         if k is None:
             raise TypeError(f"{name}: give k, how many are drawn")
@@ -149,7 +152,7 @@ def _drawn(
             "dim": last,
             "k": k,
             "design": design,
-            "sample_shape": sample_shape,
+            "sample_shape": tuple(sample_shape),
             "largest": largest,
             "the state of generator": None if generator is None else generator.get_state(),
         }
@@ -186,6 +189,11 @@ def _drawn(
         x = draw_tree(inclusion, whole, sizes, draws, stream_seed(generator, device), group)
     x = x[..., : shape[-1]].to(local.dtype).reshape(*sample_shape, *shape)
     return x.movedim(-1, last - local.dim())
+
+
+def _check_sample_shape(name: str, shape: Any) -> None:
+    if not hasattr(shape, "__len__") or not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError(f"{name}: sample_shape must be a tuple of integers ≥ 0, got {shape!r}")
 
 
 def _inclusion(

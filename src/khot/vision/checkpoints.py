@@ -20,7 +20,7 @@ _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
 
 
-def save_network(model: Network, folder: str | Path) -> None:
+def save_network(model: Network, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
     """Write a network to a folder: `config.json` and `model.safetensors`, each completely or not at all.
 
     The weights file holds the configuration too, so that a later change of `config.json` is detected.
@@ -28,6 +28,7 @@ def save_network(model: Network, folder: str | Path) -> None:
     Args:
         model: one of the three networks.
         folder: created if necessary.
+        weights: by default the ``state_dict`` of the model, which may hold only parts of them.
 
     Returns:
         None; the files are written.
@@ -41,7 +42,8 @@ def save_network(model: Network, folder: str | Path) -> None:
         True
     """
     config = model.config.to_dict()
-    write_tensors(model.state_dict(), {"config": config}, Path(folder) / _WEIGHTS)
+    tensors = dict(model.state_dict() if weights is None else weights)
+    write_tensors(tensors, {"config": config}, Path(folder) / _WEIGHTS)
     write_json(config, Path(folder) / _CONFIG)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from khot.kernels import cpu
-from khot.parallel import _solver
+from khot.parallel import _sums
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, Sparse
 
 
@@ -23,11 +23,11 @@ def test_as_the_portable_path(gate, dtype, tolerance, n, monkeypatch):
     temperature, offset = (torch.rand(3, 1, dtype=dtype, generator=generator) + 0.1 for _ in range(2))
     fine = torch.full((3, 1), 1e-3, dtype=dtype)
     ties_below = torch.tensor([[True], [False], [True]])
-    found = cpu.gate_sums(gate.kernel, x, anchor, temperature, offset, fine, ties_below)
-    rows = _solver._Rows(gate, anchor, temperature, ties_below | True, ties_below, offset, offset)
+    found = cpu.gate_sums(cpu.GateShard(gate.kernel, x, anchor, temperature, offset, fine), ties_below)
+    rows = _sums.Rows(gate, anchor, temperature, ties_below, offset)
     monkeypatch.setattr(cpu, "usable", lambda *tensors: False)
-    expected = _solver._local_sums(rows, x)(offset, fine)
-    assert found.shape == expected.shape == (3, 8)
+    expected = _sums.local_sums(rows, x)(offset, fine)
+    assert found.shape == expected.shape == (3, 10)
     unit = expected.abs().amax(-1, keepdim=True).clamp_min(1)  # some sums are of terms of both signs
     assert ((found - expected).abs() <= tolerance * unit).all()
 
@@ -36,6 +36,6 @@ def test_as_the_portable_path(gate, dtype, tolerance, n, monkeypatch):
 def test_wrong_calls_are_refused():
     x, row = torch.zeros(2, 3), torch.ones(2, 1)
     with pytest.raises(AssertionError):
-        cpu.gate_sums("logistic", x, row.double(), row, row, row, row > 0)
+        cpu.gate_sums(cpu.GateShard("logistic", x, row.double(), row, row, row), row > 0)
     with pytest.raises(ValueError, match="gate must be from 0 to 2, got 3"):
-        cpu.gate_sums("normal", x, row, row, row, row, row > 0)
+        cpu.gate_sums(cpu.GateShard("normal", x, row, row, row, row), row > 0)

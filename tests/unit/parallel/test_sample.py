@@ -118,6 +118,8 @@ def test_without_a_generator_the_first_process_decides():
     ("arguments", "message"),
     [
         ({"design": "pareto"}, "design must be 'systematic' or 'tree_pivotal', got 'pareto'"),
+        ({"sample_shape": 3}, "sample_shape must be a tuple of integers ≥ 0, got 3"),
+        ({"sample_shape": (2, -1)}, "sample_shape must be a tuple of integers ≥ 0"),
         ({"k": 31}, "k must satisfy 0 <= k <= n = 30, got k = 31"),
         ({"k": 5}, "probs must sum to k = 5 over all processes"),
         ({"probs": torch.full((30,), 2.0)}, "probs must lie in"),

@@ -47,11 +47,17 @@ def both(method, x, k, temperature, cut, *, mask=None, **options):
     return one, several
 
 
-def assert_equal(one, several, tolerance, temperature=1.0):
-    """The rounding of a score counts 1/τ times in a weight, and once more so in a derivative."""
+def assert_equal(one, several, tolerance=1e-6, temperature=1.0):
+    """Gradients in scores relative to the largest of the row; to 1/τ in nearly hard rows, where it vanishes.
+
+    Those in k and in the temperature are sums over the row.
+    """
     for name, a, b in zip(("weights", "scores", "k", "temperature"), one, several, strict=True):
-        unit = max(1.0, a.abs().max().item(), 1 / temperature if name in ("scores", "temperature") else 1.0)
-        assert (a - b).abs().max().item() <= tolerance * unit, (name, a, b)
+        unit = max(1.0, a.abs().max().item(), 1 / temperature if name == "temperature" else 1.0)
+        if name == "scores":
+            least = 1e-12 if temperature >= 0.1 else 1 / temperature
+            unit = a.abs().amax(-1, keepdim=True).clamp_min(least)
+        assert ((a - b).abs() <= tolerance * unit).all(), (name, a, b)
 
 
 def scores(kind, dtype):
@@ -67,15 +73,15 @@ def scores(kind, dtype):
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("method", ["sigmoid", "laplace", "sparse"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 3e-6)])
-def test_as_one_process(method, cut, dtype, tolerance):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_as_one_process(method, cut, dtype):
     each_row = torch.tensor([1.0, 2.5, 7.0, 30.0], dtype=dtype)
     budgets = {"plain": (1, 2.5, 30, each_row), "tied": (0, 15, 29.5), "infinite": (3, 8)}
     for kind, ks in budgets.items():
         for k in ks:
             temperature = 0.01 if kind == "tied" else 1.0
             one, several = both(method, scores(kind, dtype), k, temperature, cut)
-            assert_equal(one, several, tolerance, temperature)
+            assert_equal(one, several, temperature=temperature)
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "laplace", "sparse"])
@@ -95,11 +101,11 @@ def test_masks_also_of_whole_shards(method):
     mask[:, 7:27] = False  # all of the third shard
     mask[0, :] = False
     for k in (0, 2, 5.5):
-        assert_equal(*both(method, x, k, 0.5, CUTS[1], mask=mask), 1e-6)
+        assert_equal(*both(method, x, k, 0.5, CUTS[1], mask=mask))
 
 
 def test_another_norm_of_the_sparse_gate():
-    assert_equal(*both("sparse", scores("plain", torch.float64), 3.5, 0.7, CUTS[0], norm=1.5), 1e-6)
+    assert_equal(*both("sparse", scores("plain", torch.float64), 3.5, 0.7, CUTS[0], norm=1.5))
 
 
 def test_the_smallest_and_another_dimension():
@@ -188,10 +194,11 @@ def test_a_long_row_is_solved_first_by_a_part_of_it_and_no_score_is_sent():
         y = khot.sigmoid_topk(whole, n // 50, temperature=0.3)
         y.square().sum().backward()
         torch.testing.assert_close(torch.cat([p[0] for p in parts]), y.detach(), atol=1e-6, rtol=0)
-        torch.testing.assert_close(torch.cat([p[1] for p in parts]), whole.grad, atol=2e-6, rtol=0)
-    for calls in sent.values():
-        assert max(math.prod(shape) for _, shape in calls) <= 33
-        assert len(calls) <= 25
+        largest = whole.grad.abs().max().item()
+        torch.testing.assert_close(torch.cat([p[1] for p in parts]), whole.grad, atol=1e-6 * largest, rtol=0)
+    for n, (most, messages) in {3_000: (33, 20), 600_000: (16, 7)}.items():
+        assert max(math.prod(shape) for _, shape in sent[n]) <= most
+        assert len(sent[n]) <= messages
 
 
 def test_shards_that_are_sorted():
@@ -203,6 +210,41 @@ def test_shards_that_are_sorted():
 
     one = khot.laplace_topk(x, 1000, temperature=0.2)
     torch.testing.assert_close(torch.cat(unwrapped(in_threads(3, work))), one, atol=1e-6, rtol=0)
+
+
+LONG = 1 << 18
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "laplace", "sparse"])
+@pytest.mark.parametrize("kind", ["plain", "infinite", "masked", "tied", "nearly hard", "apart", "hard"])
+def test_long_rows_of_every_kind(method, kind):
+    """Those with a good guess, and those that must do without: values and gradients are of one process."""
+    x = torch.randn(1, LONG, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    temperature = {"nearly hard": 1e-4, "hard": 1e-9}.get(kind, 0.5)
+    mask = None
+    if kind == "infinite":
+        x[0, :5], x[0, 5:900] = INF, -INF
+    if kind == "masked":
+        mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(3)) < 0.4
+    if kind == "tied":
+        x = x.mul(4).round()
+    if kind == "apart":
+        x[:, : LONG // 4] += 3  # the first process has most of what is chosen
+    one, several = both(method, x, 2000, temperature, [LONG // 4, LONG - LONG // 4], mask=mask)
+    if kind == "hard":  # derivatives are beyond any number
+        one, several = (each[:1] + each[2:3] for each in (one, several))
+        assert all((a - b).abs().max() <= 1e-6 for a, b in zip(one, several, strict=True))
+    else:
+        assert_equal(one, several, temperature=temperature)
+
+
+def test_a_nan_in_a_long_row():
+    x = torch.randn(LONG, generator=torch.Generator().manual_seed(0))
+    x[7] = math.nan
+    parts = unwrapped(
+        in_threads(2, lambda group: parallel.sigmoid_topk(x.chunk(2)[group.rank], 100, group=group))
+    )
+    assert torch.cat(parts).isnan().all()
 
 
 def test_one_process_alone_calls_the_operator_itself():

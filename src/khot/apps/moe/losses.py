@@ -17,7 +17,7 @@ al. (2022), ST-MoE, arXiv:2202.08906.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.distributed
@@ -27,6 +27,8 @@ from khot.apps.moe._choice import check_range
 from khot.apps.moe._masks import real_of, real_tokens
 from khot.apps.moe._rule import SCORES, Score
 from khot.apps.moe._scores import probabilities
+from khot.parallel._agreement import agreed_sizes
+from khot.parallel._group import Group
 
 __all__ = ["BalanceOver", "load_balance_loss", "z_loss"]
 
@@ -78,17 +80,24 @@ def load_balance_loss(
     name = "load_balance_loss"
     if kind not in get_args(BalanceOver):
         raise ValueError(f"{name}: unknown kind {kind!r}; choose from {', '.join(get_args(BalanceOver))}")
-    if score not in SCORES:
-        raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
-    _check_pair(name, logits, indices)
-    tokens, experts = logits.shape
-    check_range(name, indices, experts)
-    if kind == "sequence":
-        count = _sequences(name, tokens, sequences, mask)
-    elif sequences is not None:
-        raise ValueError(f"{name}: sequences is for kind='sequence', got kind={kind!r}")
+
+    def checked() -> tuple[int, dict[str, Any]]:
+        if score not in SCORES:
+            raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
+        _check_pair(name, logits, indices)
+        check_range(name, indices, logits.shape[1])
+        if kind != "sequence" and sequences is not None:
+            raise ValueError(f"{name}: sequences is for kind='sequence', got kind={kind!r}")
+        real_of(name, mask, len(logits))
+        facts = {"score": score, "experts": logits.shape[1], "k": indices.shape[-1], "dtype": logits.dtype}
+        return len(logits), facts
+
+    if kind == "global":  # a mistake in one process is an error in all
+        agreed_sizes(name, Group(group), logits.device, checked)
     else:
-        count = 1
+        checked()
+    tokens, experts = logits.shape
+    count = _sequences(name, tokens, sequences, mask) if kind == "sequence" else 1
     real = real_of(name, mask, tokens)
     shares = probabilities(logits, score)
     used = shares.new_ones(tokens) if real is None else real.to(shares.dtype)

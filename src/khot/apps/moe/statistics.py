@@ -17,6 +17,7 @@ from khot.apps.moe.correction import CountsExperts, computes_again
 from khot.apps.moe.layer import MoE
 from khot.apps.moe.replay import routers_of
 from khot.apps.moe.router import Routed
+from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import Group, ProcessGroup
 
 __all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
@@ -105,15 +106,26 @@ class RoutingStatistics:
             The :class:`RoutingStep`.
         """
         name = type(self).__name__
-        if indices.dim() != 2:
-            raise ValueError(f"{name}: indices must have the shape (tokens, k), got {tuple(indices.shape)}")
-        indices = indices.detach().cpu()
-        check_range(name, indices, self.num_experts)
-        if kept is not None and (kept.shape != indices.shape or kept.dtype != torch.bool):
-            raise ValueError(
-                f"{name}: kept must be boolean of the shape of indices, {tuple(indices.shape)}, "
-                f"got {kept.dtype} of {tuple(kept.shape)}"
-            )
+
+        def checked() -> tuple[int, dict[str, Any]]:
+            if indices.dim() != 2:
+                raise ValueError(
+                    f"{name}: indices must have the shape (tokens, k), got {tuple(indices.shape)}"
+                )
+            check_range(name, indices, self.num_experts)
+            if kept is not None and (kept.shape != indices.shape or kept.dtype != torch.bool):
+                raise ValueError(
+                    f"{name}: kept must be boolean of the shape of indices, {tuple(indices.shape)}, "
+                    f"got {kept.dtype} of {tuple(kept.shape)}"
+                )
+            real_of(name, mask, len(indices))
+            return len(indices), {"num_experts": self.num_experts, "k": indices.shape[1]}
+
+        if self._processes is None:
+            checked()
+        else:  # a mistake in one process is an error in all
+            agreed_sizes(name, self._processes, indices.device, checked)
+        device, indices = indices.device, indices.detach().cpu()
         tokens = len(indices)
         real = real_of(name, mask, tokens)
         real = torch.ones(tokens, dtype=torch.bool) if real is None else real.cpu()
@@ -128,7 +140,7 @@ class RoutingStatistics:
         others = [len(chosen), int(stays.sum()), chosen.numel(), again, chosen.numel() * known]
         numbers = torch.cat([found.double(), torch.tensor(others, dtype=torch.float64)])
         if self._processes is not None:
-            numbers = self._processes.total(numbers)
+            numbers = self._processes.total(numbers.to(device)).cpu()
         counts = numbers[:-5]
         real_tokens, kept_places, places, again, compared = (float(each) for each in numbers[-5:])
         usage = counts / counts.sum().clamp_min(1)

@@ -12,6 +12,7 @@ from khot.apps.sparse.budgets import Distribution, check_density, layer_budgets
 from khot.apps.sparse.drop_and_grow import DropAndGrow
 from khot.apps.sparse.parametrization import TopKSparse
 from khot.apps.sparse.report import SparseLayer, SparseReport, SparseStep
+from khot.parallel._group import Group
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["Member", "Scope", "Sparsification"]
@@ -30,6 +31,21 @@ class Member(NamedTuple):
     def original(self) -> Tensor:
         """The dense weight, which is trained."""
         return cast("Any", self.layer).parametrizations.weight.original
+
+    @property
+    def whole(self) -> Tensor:
+        """The same by which masks are chosen: all of it, where each process has a part (FSDP2)."""
+        weight = cast("Any", self.original.detach())
+        return weight.full_tensor() if hasattr(weight, "full_tensor") else weight
+
+    def clear_(self, where: Tensor) -> None:
+        """Set entries of the dense weight to 0; ``where`` is all of a mask."""
+        weight = cast("Any", self.original)
+        if hasattr(weight, "full_tensor"):
+            from torch.distributed.tensor import distribute_tensor
+
+            where = distribute_tensor(where, weight.device_mesh, weight.placements)
+        weight.masked_fill_(where, 0)
 
 
 class Sparsification:
@@ -116,12 +132,12 @@ class Sparsification:
         wanted = self.target()
         if wanted is None:
             for member in self.members:
-                member.sparse.select_(member.original)
+                member.sparse.select_(member.whole)
         elif self.scope == "layer":
             shapes = [tuple(member.original.shape) for member in self.members]
             budgets = layer_budgets(shapes, wanted, self.distribution)
             for member, budget in zip(self.members, budgets, strict=True):
-                member.sparse.select_(member.original, budget)
+                member.sparse.select_(member.whole, budget)
         else:
             self._select_among_all(wanted)
         self._remember()
@@ -138,7 +154,7 @@ class Sparsification:
 
     def _magnitudes(self) -> Tensor:
         """Of all weights, in memory that is kept: to ask for it anew takes longer than to fill it."""
-        weights = [member.original.detach() for member in self.members]
+        weights = [member.whole for member in self.members]
         count, first = sum(weight.numel() for weight in weights), weights[0]
         if self._sizes is None or self._sizes.device != first.device:
             dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
@@ -172,8 +188,9 @@ class Sparsification:
             gradient = member.sparse.take_gradient()
             if gradient is None:  # the layer took no part
                 continue
-            mask, new = rule.exchanged(member.original, gradient, member.sparse.mask, self.steps)
-            member.original.masked_fill_(new, 0)
+            gradient = Group().total(gradient)  # that of all processes: masks stay the same in each
+            mask, new = rule.exchanged(member.whole, gradient, member.sparse.mask, self.steps)
+            member.clear_(new)
             member.sparse.keep_(mask.to(member.original.dtype))
         self._remember()
 

@@ -12,17 +12,17 @@ from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_
 from khot.kernels.loader import Native
 
 __all__ = [
+    "GATE_NUMBERS",
     "GateKind",
     "gate_jacobian",
-    "gate_sums",
     "gated_topk",
     "sigmoid_jacobian",
     "sigmoid_with_thresholds",
 ]
 
 GateKind = Literal["logistic", "laplace", "sparse", "normal"]
-# As in csrc/kernels.h.
-_GATES: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}
+GATE_NUMBERS: dict[GateKind, int] = {"logistic": 0, "laplace": 1, "sparse": 2, "normal": 3}
+"""As in csrc/kernels.h."""
 _LOGISTIC_BY_WEIGHT = 4
 _POWER = 5  # the sparse gate of another norm than 2
 
@@ -131,7 +131,7 @@ def gate_jacobian(
     mean = state.new_empty(row_shape)
     kernel = library.gate_jacobian_f32 if dtype == torch.float32 else library.gate_jacobian_f64
     kernel(
-        _GATES[gate] if norm == 2 else _POWER,
+        GATE_NUMBERS[gate] if norm == 2 else _POWER,
         norm,
         state.data_ptr(),
         0,
@@ -145,47 +145,6 @@ def gate_jacobian(
         torch.get_num_threads(),
     )
     return out, mean
-
-
-def gate_sums(
-    gate: GateKind,
-    x: Tensor,
-    anchor: Tensor,
-    temperature: Tensor,
-    offset: Tensor,
-    fine: Tensor,
-    ties_below: Tensor,
-) -> Tensor:
-    r"""Sums of each row at a given offset, over the entries below the anchor and over those above it.
-
-    With a = (x − anchor)/τ + offset − fine: of the distance of F(a) to 0 or 1 and two derivatives; for the
-    sparse gate (of norm 2) that distance, the weights in (0, 1), their number and that of weights at 1.
-    Infinite scores are left out.
-
-    Args:
-        gate: F, except the normal gate.
-        x: scores, float32 or float64, shape (rows, n), without NaN.
-        anchor: (rows, 1), of the type of x.
-        temperature: τ, of the same shape and type.
-        offset: the offset, of the same shape and type.
-        fine: a small correction that is subtracted from it, of the same shape and type.
-        ties_below: boolean (rows, 1), whether scores at the anchor count as below it.
-
-    Returns:
-        float64 (rows, 8): four sums below, the last one 0 except for the sparse gate, and four above.
-    """
-    library = compiled_library()
-    check("x", x)
-    rows, n = x.shape
-    x = memory(x)
-    of_rows = [memory(each.expand(rows, 1)) for each in (anchor, temperature, offset, fine, ties_below)]
-    assert all(each.dtype == x.dtype for each in of_rows[:4])
-    assert ties_below.dtype == torch.bool
-    out = torch.empty(rows, 8, dtype=torch.float64)
-    kernel = library.gate_sums_f32 if x.dtype == torch.float32 else library.gate_sums_f64
-    addresses = [each.data_ptr() for each in of_rows]
-    kernel(_GATES[gate], x.data_ptr(), *addresses, out.data_ptr(), rows, n, torch.get_num_threads())
-    return out
 
 
 def sigmoid_with_thresholds(

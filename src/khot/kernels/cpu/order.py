@@ -7,7 +7,7 @@ from torch import Tensor
 
 from khot.kernels.cpu.passing import check, compiled_library, memory, number_or_address, per_row
 
-__all__ = ["argsort", "hard_topk"]
+__all__ = ["argsort", "entries_between", "hard_topk"]
 
 
 def hard_topk(x: Tensor, k: float | Tensor, mask: Tensor | None = None) -> Tensor:
@@ -43,6 +43,35 @@ def hard_topk(x: Tensor, k: float | Tensor, mask: Tensor | None = None) -> Tenso
         torch.get_num_threads(),
     )
     return out
+
+
+def entries_between(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How many entries of each row are above ``high``, how many of the others reach ``low``, and these.
+
+    Args:
+        x: float32 or float64, shape (rows, n); NaN is nowhere.
+        low: (rows, 1), of the type of x, as is
+        high: which is included as ``low`` is.
+
+    Returns:
+        Two int64 tensors (rows, 1), and the entries, row after row.
+    """
+    library = compiled_library()
+    check("x", x)
+    x, low, high = memory(x), memory(low), memory(high)
+    rows, n = x.shape
+    assert low.shape == high.shape == (rows, 1)
+    assert low.dtype == high.dtype == x.dtype
+    above, between = torch.empty(2, rows, 1, dtype=torch.int64).unbind()
+    single, threads = x.dtype == torch.float32, torch.get_num_threads()
+    given = [t.data_ptr() for t in (x, low, high)]
+    kernel = library.count_between_f32 if single else library.count_between_f64
+    kernel(*given, above.data_ptr(), between.data_ptr(), rows, n, threads)
+    starts = between.cumsum(0) - between
+    found = x.new_empty(int(between.sum()))
+    kernel = library.collect_between_f32 if single else library.collect_between_f64
+    kernel(*given, starts.data_ptr(), found.data_ptr(), rows, n, threads)
+    return above, between, found
 
 
 def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:

@@ -45,7 +45,8 @@ def evaluate(
     was_training = model.training
     model.eval()
     try:
-        for start in range(0, len(mine), batch_size):
+        # As many passes in each process: one with shards of the parameters waits for the others.
+        for start in range(0, -(-len(data) // processes.count), batch_size):
             images, labels = data.batch(mine[start : start + batch_size])
             totals += _batch_totals(model, images.to(device), labels.to(device), bfloat16).cpu()
     finally:
@@ -57,7 +58,8 @@ def evaluate(
 @torch.no_grad()
 def _batch_totals(model: nn.Module, images: Tensor, labels: Tensor, bfloat16: bool) -> Tensor:
     with torch.autocast(images.device.type, torch.bfloat16, enabled=bfloat16):
-        logits = model(images).float()
+        logits = model(images)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.cross_entropy(logits, labels, reduction="sum")
     best = logits.topk(min(5, logits.shape[-1])).indices == labels.unsqueeze(-1)
     return torch.stack([loss.double(), best[:, 0].sum().double(), best.sum().double()])

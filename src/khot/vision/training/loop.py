@@ -18,7 +18,7 @@ from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
 from khot.vision.tensor_files import check_safetensors
 from khot.vision.training.evaluation import evaluate
-from khot.vision.training.processes import Processes, joined_processes
+from khot.vision.training.processes import Processes, joined_processes, whole
 from khot.vision.training.run_config import RunConfig
 from khot.vision.training.settings import TrainSettings
 from khot.vision.training.state import restore_state, save_state
@@ -37,6 +37,7 @@ def train(
     data: tuple[Images, Images] | None = None,
     data_dir: str | Path | None = None,
     device: str | None = None,
+    sharded: bool = False,
     report: Report = lambda message, share: None,
 ) -> dict[str, Any]:
     """Train a network, or resume a run that was stopped.
@@ -44,7 +45,8 @@ def train(
     The folder then contains `config.json` and `model.safetensors` (see :func:`khot.vision.load_network`),
     `metrics.csv` with a line for each epoch, `results.json`, and `state.safetensors` to resume from. A
     stopped and resumed run gives, on the same machine, exactly the same weights. Under torchrun, each process
-    takes its share of every batch.
+    takes its share of every batch and has a replica of the network (DDP), or a part of it (FSDP2); a run may
+    be stopped with one and resumed with the other.
 
     Args:
         config: the network and the training settings.
@@ -52,6 +54,7 @@ def train(
         data: training and test images; by default those named by ``config.training.data``.
         data_dir: the data folder, see :func:`khot.vision.data.load`.
         device: the device to train on; by default the GPU of this process if there is one, else the CPU.
+        sharded: whether each of several processes keeps only its part of the parameters and moments (FSDP2).
         report: called with a description of the current work and the share that is done.
 
     Returns:
@@ -71,7 +74,7 @@ def train(
         train_data, test_data = data or load_data(config, data_dir)
         config.check_fits(train_data)
         where = processes.device(device)
-        return _Run(config, output, train_data, test_data, processes, where, report).to_the_end()
+        return _Run(config, output, train_data, test_data, processes, where, sharded, report).to_the_end()
 
 
 def load_data(config: RunConfig, data_dir: str | Path | None = None) -> tuple[Images, Images]:
@@ -110,6 +113,7 @@ class _Run:
         test_data: Images,
         processes: Processes,
         device: torch.device,
+        sharded: bool,
         report: Report,
     ) -> None:
         self.config = config
@@ -129,10 +133,12 @@ class _Run:
         self.steps = len(train_data) // self.batch_size
         torch.default_generator.manual_seed(self.settings.seed)
         self.model = from_config(config.network).to(device)
+        if sharded:
+            processes.shard_(self.model, device)
         self.optimizer = _optimizer(self.model, self.settings)
         torch.default_generator.manual_seed(self.settings.seed + processes.rank)
         self.position = restore_state(output, config, self.model, self.optimizer, processes)
-        self.replica = processes.replicated(self.model)
+        self.replica = self.model if sharded else processes.replicated(self.model)
 
     def to_the_end(self) -> dict[str, Any]:
         """All epochs that are left, and the results."""
@@ -172,8 +178,9 @@ class _Run:
         )
         position.epoch, position.step, position.loss_sum = position.epoch + 1, 0, 0.0
         self._save_state()
+        weights = {name: whole(tensor) for name, tensor in self.model.state_dict().items()}
         if self.processes.leads:
-            save_network(self.model, self.output)
+            save_network(self.model, self.output, weights)
             _write_csv(position.history, self.output / "metrics.csv")
 
     def _step(self, order: Tensor) -> float:
@@ -190,7 +197,8 @@ class _Run:
         self.optimizer.zero_grad()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=settings.bfloat16):
             logits = self.replica(images)
-        loss = F.cross_entropy(logits.float(), targets, label_smoothing=settings.label_smoothing)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = F.cross_entropy(logits, targets, label_smoothing=settings.label_smoothing)
         if not torch.isfinite(loss):
             raise ValueError(
                 f"train: the loss is {loss.item()} in epoch {position.epoch + 1}, step {position.step + 1}; "

@@ -7,12 +7,13 @@ import gc
 import os
 from collections.abc import Generator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-__all__ = ["Processes", "joined_processes"]
+__all__ = ["Processes", "joined_processes", "placed_like", "whole"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,14 @@ class Processes:
         """The model, with gradients averaged over the processes."""
         return nn.parallel.DistributedDataParallel(model) if self.count > 1 else model
 
+    def shard_(self, model: nn.Module, device: torch.device) -> None:
+        """Leave each process a part of every parameter; gradients are averaged (FSDP2)."""
+        if self.count > 1:
+            from torch.distributed.device_mesh import init_device_mesh
+            from torch.distributed.fsdp import fully_shard
+
+            fully_shard(model, mesh=init_device_mesh(device.type, (self.count,)))
+
     def summed(self, value: Tensor) -> Tensor:
         """The sum over the processes."""
         if self.count > 1:
@@ -55,6 +64,21 @@ class Processes:
         values = [torch.empty_like(value) for _ in range(self.count)]
         dist.all_gather(values, value)  # pyright: ignore[reportUnknownMemberType]
         return values
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor of which each process has a part: all of them must ask."""
+    return cast("Any", tensor).full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def placed_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """This process's part of a tensor that is whole, if it has a part of the other one; else all of it."""
+    if not hasattr(other, "full_tensor") or tensor.shape != other.shape:
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    like = cast("Any", other)
+    return distribute_tensor(tensor, like.device_mesh, like.placements)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from torch import Tensor
 from khot.vision.checkpoints import load_weights
 from khot.vision.models import Network
 from khot.vision.tensor_files import read_tensors, write_tensors
-from khot.vision.training.processes import Processes
+from khot.vision.training.processes import Processes, placed_like, whole
 from khot.vision.training.run_config import RunConfig
 
 __all__ = ["Position", "restore_state", "save_state", "state_path"]
@@ -54,14 +54,14 @@ def save_state(
     position: Position,
     processes: Processes,
 ) -> None:
-    """Save the state; every process must call this, and the first one writes."""
+    """Save the whole state, wherever its parts are; every process must call this, and the first one writes."""
     tensors = {f"rng.{rank}": rng for rank, rng in enumerate(processes.gathered(torch.get_rng_state()))}
-    if not processes.leads:
-        return
-    tensors |= {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tensors |= {f"model.{name}": whole(tensor) for name, tensor in model.state_dict().items()}
     moments = cast("dict[int, dict[str, Tensor]]", optimizer.state_dict()["state"])
     for index, of_parameter in moments.items():
-        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in of_parameter.items()}
+        tensors |= {f"optimizer.{index}.{name}": whole(tensor) for name, tensor in of_parameter.items()}
+    if not processes.leads:
+        return
     about = {"config": config.to_dict(), "position": asdict(position), "processes": processes.count}
     write_tensors(tensors, about, state_path(output))
 
@@ -89,11 +89,14 @@ def restore_state(
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         parts[part][rest] = tensor
-    load_weights(model, parts["model"], str(path))
+    own = model.state_dict()
+    weights = {name: placed_like(t, own.get(name, t)) for name, t in parts["model"].items()}
+    load_weights(model, weights, str(path))
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     moments: dict[int, dict[str, Tensor]] = {}
     for name, tensor in parts["optimizer"].items():
         index, _, rest = name.partition(".")
-        moments.setdefault(int(index), {})[rest] = tensor
+        moments.setdefault(int(index), {})[rest] = placed_like(tensor, parameters[int(index)])
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
     torch.set_rng_state(parts["rng"][str(processes.rank)])
     return Position(**about["position"])
