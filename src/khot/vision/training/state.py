@@ -54,7 +54,7 @@ def save_state(
     position: Position,
     processes: Processes,
 ) -> None:
-    """Save the whole state, wherever its parts are; every process must call this, and the first one writes."""
+    """Save the whole state, wherever its parts are; every process must call this, the first one writes."""
     tensors = {f"rng.{rank}": rng for rank, rng in enumerate(processes.gathered(torch.get_rng_state()))}
     tensors |= {f"model.{name}": whole(tensor) for name, tensor in model.state_dict().items()}
     moments = cast("dict[int, dict[str, Tensor]]", optimizer.state_dict()["state"])
