@@ -10,9 +10,8 @@ Entries at +inf are the best: s of them share the rows 1 … s, and row r > s is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from ctypes import c_float
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,48 +31,21 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
-from khot.relaxations._chunks import at_once, chunks
-from khot.relaxations._recomputed import recomputed
+from khot.relaxations._ranked_rows import RowsOf, WeightsOf
 from khot.relaxations._settled import settle
 from khot.relaxations._small_rows import SmallKernel, small_matrix, small_weights
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 
 __all__ = [
-    "Allowed",
-    "LogitsOf",
     "OpenProblem",
-    "RowsOf",
-    "WeightsOf",
     "attached",
-    "in_full",
     "open_problem",
     "relaxed_matrix",
     "relaxed_weights",
-    "rows_of",
-    "softmax_rows",
-    "weights_of",
-    "where_allowed",
 ]
 
 _TINY, _HUGE = 1e-10, 1e10
-
-Allowed = Tensor | None
-"""Which entries (…, n) are allowed; None if all are."""
-
-WeightsOf = Callable[[Tensor, Allowed, Tensor | None, int], Tensor]
-"""Sum (…, n) of the first k rows: of scores (…, n), which are allowed, k (…, 1), its maximum ≥ 1. Where all
-are allowed, k may be None: the maximum in every row."""
-
-RowsOf = Callable[[Tensor, Any, Tensor], Tensor]
-"""Rows (…, m, n): of scores (…, n), which are allowed (…, n) or None, and ranks (…, m). A rank that does not
-exist may give anything finite."""
-
-LogitsOf = Callable[[Tensor, Allowed], Callable[[Tensor], Tensor]]
-"""Of scores and which are allowed: the function from ranks (…, m) to logits (…, m, n) of their rows."""
-
-Normalised = Callable[[Tensor, Allowed], Tensor]
-"""Rows (…, m, n) of logits (…, m, n), over the entries that are allowed."""
 
 
 def relaxed_weights(
@@ -181,14 +153,6 @@ def attached(result: Tensor, z: Tensor) -> Tensor:
     return result + nothing.view(*nothing.shape, *(1,) * (result.dim() - nothing.dim()))
 
 
-def softmax_rows(logits: Tensor, allowed: Allowed) -> Tensor:
-    """Softmax over the allowed entries; over all entries if none is allowed, to avoid NaN."""
-    if allowed is None:
-        return torch.softmax(logits, -1)
-    excluded = ~allowed & allowed.any(-1, keepdim=True)
-    return torch.softmax(logits.masked_fill(excluded.unsqueeze(-2), -math.inf), -1)
-
-
 class OpenProblem(NamedTuple):
     """A checked problem whose selected dimension is last; shapes (…, n), and (…, 1) for the number.
 
@@ -221,50 +185,6 @@ def open_problem(
     finite = ~(surely | (rows == -math.inf))
     z = _scaled(rows, tau, finite, int(k), anchored)
     return OpenProblem(z, finite, surely.sum(-1, keepdim=True), settled, fixed)
-
-
-def weights_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> WeightsOf:
-    """The sum of normalised rows, computed block by block: the whole matrix is never in memory."""
-
-    def weights(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
-        logits = logits_of(z, allowed)
-
-        def block(begin: int, end: int) -> Tensor:
-            ranks = torch.arange(begin + 1, end + 1, device=z.device)
-            rows = normalised(logits(ranks), allowed)
-            return (rows if k is None else torch.where((ranks <= k).unsqueeze(-1), rows, 0)).sum(-2)
-
-        if most <= at_once(z.shape[-1]):
-            return block(0, most)
-        total = torch.zeros_like(z)
-        for part in chunks(most, z.shape[-1]):
-            total = total + recomputed(block, part.start, part.stop)
-        return total
-
-    return weights
-
-
-def rows_of(logits_of: LogitsOf, normalised: Normalised = softmax_rows) -> RowsOf:
-    """Normalised rows."""
-
-    def rows(z: Tensor, allowed: Allowed, ranks: Tensor) -> Tensor:
-        return normalised(logits_of(z, allowed)(ranks), allowed)
-
-    return rows
-
-
-def in_full(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> tuple[Tensor, Tensor]:
-    """The allowed entries (…, n) and k (…, 1) as tensors, for operators that need both for each row."""
-    if allowed is None:
-        allowed = torch.ones(z.shape, dtype=torch.bool, device=z.device)
-    if k is None:
-        k = torch.full((*z.shape[:-1], 1), float(most), dtype=z.dtype, device=z.device)
-    return allowed, k
-
-
-def where_allowed(allowed: Allowed, z: Tensor, otherwise: float) -> Tensor:
-    """z (…, n), with ``otherwise`` at the entries that are not allowed."""
-    return z if allowed is None else torch.where(allowed, z, otherwise)
 
 
 def _ordinary(

@@ -23,7 +23,8 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
-from khot.relaxations._problem import Allowed, LogitsOf, relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, LogitsOf, rows_of, weights_of
 from khot.relaxations._small_rows import SmallKernel
 
 __all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]

@@ -20,7 +20,7 @@ from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number
 from khot.relaxations._chunks import at_once, chunks
 from khot.relaxations._linearised import motion, must_linearise
-from khot.relaxations._problem import Allowed, where_allowed
+from khot.relaxations._ranked_rows import Allowed, where_allowed
 from khot.relaxations.ranks._comparison_sums import MANY, slope_sums, step_sums
 from khot.relaxations.ranks._windows import matrix_from_ranks, weights_from_ranks
 from khot.relaxations.registry import Relaxation, register

@@ -17,7 +17,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from khot.relaxations._arguments import Number
-from khot.relaxations._problem import Allowed
+from khot.relaxations._ranked_rows import Allowed
 from khot.relaxations.ranks._windows import RanksOf, matrix_from_ranks, weights_from_ranks
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import Relaxation, register

@@ -28,7 +28,7 @@ from khot.kernels.availability import is_plain
 from khot.kernels.loops import as_operation, loops_are_operations
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._cumulative import cumulative
-from khot.relaxations._problem import Allowed, in_full
+from khot.relaxations._ranked_rows import Allowed, in_full
 
 __all__ = ["transport_rows", "transport_weights"]
 

@@ -22,15 +22,8 @@ from torch import Tensor
 
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice, check_temperature
-from khot.relaxations._problem import (
-    Allowed,
-    relaxed_matrix,
-    relaxed_weights,
-    rows_of,
-    softmax_rows,
-    weights_of,
-    where_allowed,
-)
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, rows_of, softmax_rows, weights_of, where_allowed
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 

@@ -26,7 +26,8 @@ from torch.nn.functional import pad
 from khot.kernels.availability import is_plain
 from khot.kernels.loops import loops_are_operations
 from khot.relaxations._arguments import Number, check_choice
-from khot.relaxations._problem import Allowed, RowsOf, WeightsOf, in_full, relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, RowsOf, WeightsOf, in_full
 from khot.relaxations._recomputed import recomputed
 from khot.relaxations._small_rows import MOST, SmallKernel
 from khot.relaxations.registry import Relaxation, register

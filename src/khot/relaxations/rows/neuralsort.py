@@ -22,7 +22,8 @@ from torch.nn.functional import pad
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number
 from khot.relaxations._cumulative import cumulative
-from khot.relaxations._problem import Allowed, relaxed_matrix, relaxed_weights, rows_of, weights_of
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, rows_of, weights_of
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations.registry import Relaxation, register
 

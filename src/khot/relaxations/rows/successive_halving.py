@@ -29,14 +29,8 @@ from khot.kernels.availability import is_plain
 from khot.kernels.rounds import destinations
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._arguments import Number, check_choice
-from khot.relaxations._problem import (
-    Allowed,
-    attached,
-    in_full,
-    open_problem,
-    relaxed_matrix,
-    relaxed_weights,
-)
+from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations._whole import WeightsAt, whole
 from khot.relaxations.registry import Relaxation, register

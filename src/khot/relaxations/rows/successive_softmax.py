@@ -30,7 +30,8 @@ from khot.relaxations._arguments import (
     within_range,
 )
 from khot.relaxations._capped import capped_weights
-from khot.relaxations._problem import Allowed, in_full, relaxed_matrix, relaxed_weights
+from khot.relaxations._problem import relaxed_matrix, relaxed_weights
+from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations._small_rows import SmallKernel
 from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
