@@ -155,10 +155,10 @@ def _operation(
     return cast("Callable[..., Any]", operation)
 
 
-def _draw(schema: str, kernel: Callable[..., Any], *, of_nodes: bool = False) -> Callable[..., Any]:
+def _draw(schema: str, kernel: Callable[..., Any], gpu: str, *, of_nodes: bool = False) -> Callable[..., Any]:
     """Register a sampling design; its uniform variables are one a draw, or one for each node of a tree."""
     name = schema.partition("(")[0]
-    _define(name, schema, kernel, "draws")
+    _define(name, schema, kernel, gpu)
 
     def fake(probs: Tensor, k: int, u: Tensor, order: Tensor | None) -> Tensor:
         return probs.new_empty((*(u.shape[:-1] if of_nodes else u.shape), probs.shape[-1]))
@@ -276,11 +276,13 @@ tournament_round_gradient = _operation(
 )
 """Its gradient."""
 
-systematic = _draw("systematic(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.systematic)
+systematic = _draw(
+    "systematic(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.systematic, "draws"
+)
 """Systematic draws."""
 
 pivotal = _draw(
-    "pivotal(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.pivotal, of_nodes=True
+    "pivotal(Tensor probs, SymInt k, Tensor u, Tensor? order) -> Tensor", cpu.pivotal, "duels", of_nodes=True
 )
 """Tree pivotal draws."""
 

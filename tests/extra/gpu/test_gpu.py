@@ -74,12 +74,12 @@ def test_draws(name, shape):
 
 
 def test_the_same_uniform_variables_draw_the_same_units():
-    draws = pytest.importorskip("khot.kernels.triton.draws")
+    draws, duels = (pytest.importorskip(f"khot.kernels.triton.{name}") for name in ("draws", "duels"))
     p = khot.sigmoid_topk(scores(3, 100), 9)
     u = torch.rand(50, 3, 127, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     first = u[..., 0].contiguous()
     assert torch.equal(draws.systematic(p.cuda(), 9, first.cuda()).cpu(), cpu.systematic(p, 9, first))
-    assert torch.equal(draws.pivotal(p.cuda(), 9, u.cuda()).cpu(), cpu.pivotal(p, 9, u))
+    assert torch.equal(duels.pivotal(p.cuda(), 9, u.cuda()).cpu(), cpu.pivotal(p, 9, u))
 
 
 def test_deterministic_mode():

@@ -26,4 +26,3 @@ def in_the_operators(monkeypatch):
     """Tensors on the CPU take the way of those on a GPU: without the compiled library."""
     absent = (None, loader.NativeStatus(False, "switched off by the test"), False)
     monkeypatch.setattr(loader, "_decision", lambda: absent)
-    monkeypatch.setattr("khot.kernels.cpu.passing.native", lambda: None)

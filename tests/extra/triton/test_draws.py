@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from khot.kernels import cpu
-from khot.kernels.triton import draws
+from khot.kernels.triton import draws, duels
 from strategies.seeded import randn
 
 
@@ -46,16 +46,16 @@ def test_where_the_sums_are_not_quite_k():
 @pytest.mark.usefixtures("programs")
 def test_tree_pivotal(n, k):
     p, u = probabilities(n, k), uniforms(3, 3, (1 << (n - 1).bit_length()) - 1)
-    x = draws.pivotal(p, k, u)
+    x = duels.pivotal(p, k, u)
     assert (x.sum(-1) == k).all()
     assert torch.equal(x, cpu.pivotal(p, k, u))
 
 
-@pytest.mark.parametrize("design", ["systematic", "pivotal"])
-def test_in_an_order(design):
+@pytest.mark.parametrize(("module", "design"), [(draws, "systematic"), (duels, "pivotal")])
+def test_in_an_order(module, design):
     p, u = probabilities(21, 6), uniforms(2, 3, *([31] if design == "pivotal" else []))
     order = randn(2, 3, 21, seed=3).argsort(-1)
-    assert torch.equal(getattr(draws, design)(p, 6, u, order), getattr(cpu, design)(p, 6, u, order))
+    assert torch.equal(getattr(module, design)(p, 6, u, order), getattr(cpu, design)(p, 6, u, order))
 
 
 def test_float64_and_a_large_k():

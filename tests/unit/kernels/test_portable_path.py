@@ -199,7 +199,7 @@ def test_triton_is_not_taken_unless_asked_for(monkeypatch):
 @pytest.mark.full
 def test_triton_is_reached_by_the_operations_of_the_cpu_kernels(monkeypatch):
     """As if no device was a GPU: torch without CUDA has no other tensors that stand for one."""
-    monkeypatch.setattr(operations, "taken_on_gpu", lambda *tensors: bool(tensors))
+    monkeypatch.setattr(operations, "taken_on_gpu", lambda *tensors, doubles=False: bool(tensors))
     for operator in (khot.sigmoid_topk, khot.laplace_topk, khot.sparse_topk):
         step = forward_and_backward(_at_three(operator))
         both = {"khot.gated_topk.default", "khot.gate_jacobian.default"}
@@ -207,7 +207,14 @@ def test_triton_is_reached_by_the_operations_of_the_cpu_kernels(monkeypatch):
     assert operations_in(traced(lambda x: khot.hard_topk(x, 3), (2, 8))) == {"khot.hard_topk.default"}
     for operator in (khot.normal_topk, lambda x, k: khot.sparse_topk(x, k, norm=1.5)):  # no kernel: portable
         assert operations_in(traced(_without_temperature(operator), (2, 8))) == set()
-    for name in ("gated_topk", "gate_jacobian", "hard_topk"):
+    step = forward_and_backward(_at_three(khot.successive_halving_topk))
+    rounds = {"khot.tournament_round.default", "khot.tournament_round_gradient.default"}
+    assert operations_in(traced(step, (2, 8), ())) == rounds | {"khot.hard_topk.default"}
+    for name, operation in (("Systematic", "systematic"), ("RandomTreePivotal", "pivotal")):
+        graph = traced(lambda p: getattr(designs, name)(2, probs=p, validate_args=False).sample(), (2, 8))  # noqa: B023
+        assert operations_in(graph) == {f"khot.{operation}.default"}
+    drawn = ("tournament_round", "tournament_round_gradient", "systematic", "pivotal")
+    for name in ("gated_topk", "gate_jacobian", "hard_topk", *drawn):
         assert torch._C._dispatch_has_kernel_for_dispatch_key(f"khot::{name}", "CUDA")
 
 

@@ -17,7 +17,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from khot.kernels.triton import digits, draws, gates, long_gates, order, rounds
+from khot.kernels.triton import digits, draws, duels, gates, long_gates, order, rounds
 from khot.kernels.triton.long_gates import GATES, steps_of
 from khot.kernels.triton.rows import warps_of
 
@@ -92,9 +92,9 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield f"systematic, {score}: sums", draws.norm_kernel, probs
         yield f"systematic, {score}: arcs", draws.arcs_kernel, probs
         yield f"systematic, {score}", draws.systematic_kernel, probs
-        yield f"tree pivotal, {score}: leaves", draws.leaves_kernel, probs
-        yield f"tree pivotal, {score}", draws.pivotal_kernel, probs
-    yield "tree pivotal: duels", draws.duel_kernel, {"BLOCK": 1024}
+        yield f"tree pivotal, {score}: leaves", duels.leaves_kernel, probs
+        yield f"tree pivotal, {score}", duels.pivotal_kernel, probs
+    yield "tree pivotal: duels", duels.duel_kernel, {"BLOCK": 1024}
     yield "systematic, k = 1", draws.systematic_kernel, {"k": 1, "PARTS": 1, "BLOCK": 1024}
 
 

@@ -1,4 +1,4 @@
-"""The sampling designs in Triton: systematic draws, and draws by duels up a tree.
+"""Systematic draws in Triton, and what other draws share with them.
 
 As the compiled kernels for the CPU do it (``csrc/designs.cpp``): probabilities are normalised on the way,
 π + π(1 − π)·share, systematic sums are integers, and so the draws are the same for the same uniform
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from khot.kernels.triton.rows import block_of, split, warps_of
 
-__all__ = ["pivotal", "systematic"]
+__all__ = ["draw_block_of", "norms_of", "put_back", "share_of", "systematic"]
 
 
 def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
     """Ones at the units over the points u, u + 1, … on the sums; see ``khot.kernels.cpu.systematic``."""
     if order is not None:
         shuffled = probs.expand(order.shape).gather(-1, order)
-        return _put_back(systematic(shuffled, k, u.unsqueeze(0)), order)
+        return put_back(systematic(shuffled, k, u.unsqueeze(0)), order)
     n = probs.shape[-1]
     probs, u = probs.contiguous(), u.contiguous()
     out = probs.new_empty(*u.shape, n)
@@ -29,8 +29,8 @@ def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) ->
         return out
     rows = probs.numel() // n
     with torch.cuda.device_of(probs):
-        (parts, length), block = split(rows, n), _block_of(n)
-        norms, counts = _norms(probs, rows, n, parts, length)
+        (parts, length), block = split(rows, n), draw_block_of(n)
+        norms, counts = norms_of(probs, rows, n, parts, length)
         lengths = torch.empty(rows, parts, dtype=torch.int64, device=probs.device)
         shape = {
             "PARTS": triton.next_power_of_2(parts),
@@ -44,57 +44,21 @@ def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) ->
     return out
 
 
-def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
-    """Tree pivotal draws; see ``khot.kernels.cpu.pivotal``."""
-    if order is not None:
-        shuffled = probs.expand(order.shape).gather(-1, order)
-        return _put_back(pivotal(shuffled, k, u.unsqueeze(0)), order)
-    n, inner = probs.shape[-1], u.shape[-1]
-    probs, u = probs.contiguous(), u.contiguous()
-    out = probs.new_empty(*u.shape[:-1], n)
-    if not out.numel():
-        return out
-    rows, leaves = probs.numel() // n, inner + 1
-    with torch.cuda.device_of(probs):
-        parts, length = split(rows, n)
-        norms, _ = _norms(probs, rows, n, parts, length)
-        heap = torch.empty(rows, inner + leaves, dtype=torch.float64, device=probs.device)
-        floor = torch.zeros(rows, dtype=torch.int32, device=probs.device)
-        block = _block_of(leaves)
-        warps, blocks = warps_of(block), triton.cdiv(leaves, block)
-        leaves_kernel[(rows * blocks,)](
-            probs, norms, heap, floor, n, inner, parts, blocks, k,
-            PARTS=triton.next_power_of_2(parts), BLOCK=block, num_warps=warps,
-        )  # fmt: skip
-        nodes = leaves // 2
-        while nodes:
-            blocks = triton.cdiv(nodes, block)
-            duel_kernel[(rows * blocks,)](
-                heap, floor, nodes, inner + leaves, blocks, BLOCK=block, num_warps=warps
-            )
-            nodes //= 2
-        blocks = triton.cdiv(n, block)
-        pivotal_kernel[(out.numel() // n * blocks,)](
-            heap, u, floor, out, rows, n, inner, blocks, inner.bit_length(), k, BLOCK=block, num_warps=warps
-        )
-    return out
-
-
-def _block_of(n: int) -> int:
+def draw_block_of(n: int) -> int:
     """Smaller than elsewhere: float64 takes twice the registers."""
     return min(block_of(n), 1024)
 
 
-def _put_back(drawn: Tensor, order: Tensor) -> Tensor:
+def put_back(drawn: Tensor, order: Tensor) -> Tensor:
     """One draw of each row, at the places from which its units came."""
     return torch.zeros_like(drawn[0]).scatter_(-1, order, drawn[0])
 
 
-def _norms(probs: Tensor, rows: int, n: int, parts: int, length: int) -> tuple[Tensor, Tensor]:
+def norms_of(probs: Tensor, rows: int, n: int, parts: int, length: int) -> tuple[Tensor, Tensor]:
     """Of each part: Σπ and Σπ(1 − π), and how many units are certain and how many are open."""
     norms = torch.empty(rows, parts, 2, dtype=torch.float64, device=probs.device)
     counts = torch.empty(rows, parts, 2, dtype=torch.int32, device=probs.device)
-    block = _block_of(n)
+    block = draw_block_of(n)
     norm_kernel[(rows, parts)](probs, norms, counts, n, length, BLOCK=block, num_warps=warps_of(block))
     return norms, counts
 
@@ -121,7 +85,7 @@ def norm_kernel(probs_ptr, norms_ptr, counts_ptr, n, length, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _share(norms_ptr, row, parts, k, PARTS: tl.constexpr):
+def share_of(norms_ptr, row, parts, k, PARTS: tl.constexpr):
     """What each unit gets of the sum that is missing, times its room."""
     part = tl.arange(0, PARTS)
     at = (row * parts + part) * 2
@@ -169,7 +133,7 @@ def arcs_kernel(
 ):
     """A part of a row: how long its arcs are together."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    share = _share(norms_ptr, row, parts, k, PARTS)
+    share = share_of(norms_ptr, row, parts, k, PARTS)
     shift = _shift(k - _counted(counts_ptr, row, parts, parts, 0, PARTS))
     scale = (tl.full((), 1, tl.int64) << shift).to(tl.float64)
     end = tl.minimum(n, (part + 1) * length)
@@ -200,7 +164,7 @@ def systematic_kernel(
     """A part of one draw: a unit is drawn where 1 − u plus the sum passes a whole number."""
     draw, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = draw % rows
-    share = _share(norms_ptr, row, parts, k, PARTS)
+    share = share_of(norms_ptr, row, parts, k, PARTS)
     wanted = k - _counted(counts_ptr, row, parts, parts, 0, PARTS)
     shift = _shift(wanted)
     whole = tl.full((), 1, tl.int64) << shift
@@ -232,84 +196,3 @@ def systematic_kernel(
         tl.store(out_ptr + draw * n + at, chosen.to(tl.float32).to(out_ptr.dtype.element_ty), mask=at < end)
         passed += tl.sum(arc, 0)
         could_before += tl.sum(can_change, 0)
-
-
-@triton.jit
-def leaves_kernel(
-    probs_ptr,
-    norms_ptr,
-    heap_ptr,
-    floor_ptr,
-    n,
-    inner,
-    parts,
-    blocks,
-    k,
-    PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """A block of the leaves of one row: normalised probabilities; the certain ones are counted."""
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    at = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    share = _share(norms_ptr, row, parts, k, PARTS)
-    p = tl.load(probs_ptr + row * n + at, mask=at < n, other=0.0).to(tl.float64)
-    p = p + p * (1 - p) * share
-    tl.store(heap_ptr + row * (2 * inner + 1) + inner + at, p, mask=at <= inner)
-    tl.atomic_add(floor_ptr + row, tl.sum((p >= 1).to(tl.int32), 0), sem="relaxed")
-
-
-@triton.jit
-def _children(heap_ptr, node, exists):
-    """The fractions of the two children; a certain leaf has none."""
-    a = tl.load(heap_ptr + 2 * node + 1, mask=exists, other=0.0)
-    b = tl.load(heap_ptr + 2 * node + 2, mask=exists, other=0.0)
-    return tl.where(a >= 1, 0.0, a), tl.where(b >= 1, 0.0, b)
-
-
-@triton.jit
-def duel_kernel(heap_ptr, floor_ptr, nodes, size, blocks, BLOCK: tl.constexpr):
-    """A block of the nodes of one level of one row: their fractions, and how many go over 1."""
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    at = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    node = nodes - 1 + at
-    a, b = _children(heap_ptr + row * size, node, at < nodes)
-    over = (a + b >= 1).to(tl.float64)
-    tl.store(heap_ptr + row * size + node, a + b - over, mask=at < nodes)
-    tl.atomic_add(floor_ptr + row, tl.sum(over.to(tl.int32), 0), sem="relaxed")
-
-
-@triton.jit
-def pivotal_kernel(
-    heap_ptr,
-    u_ptr,
-    floor_ptr,
-    out_ptr,
-    rows,
-    n,
-    inner,
-    blocks,
-    levels,
-    k,
-    BLOCK: tl.constexpr,
-):
-    """A block of units of one draw: each goes down from the root to itself, past the duels that all share."""
-    draw = (tl.program_id(0) // blocks).to(tl.int64)
-    row = draw % rows
-    unit = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
-    heap_ptr += row * (2 * inner + 1)
-    # The root has one more than its floor, or not: the floor counts the certain and the nodes over 1.
-    one_more = (tl.zeros((BLOCK,), tl.int32) + (k - tl.load(floor_ptr + row))) > 0
-    for depth in range(levels):
-        node = (1 << depth) - 1 + (unit >> (levels - depth))
-        is_left = ((unit >> (levels - depth - 1)) & 1) == 0
-        a, b = _children(heap_ptr, node, unit < n)
-        total = a + b
-        over = total >= 1
-        share, chance = tl.where(over, 2 - total, total), tl.where(over, 1 - b, a)
-        u = tl.load(u_ptr + draw * inner + node, mask=unit < n, other=0.0)
-        left_wins = u * share < chance
-        one, both = one_more ^ over, one_more & over
-        one_more = both | (one & (left_wins == is_left))
-    certain = tl.load(heap_ptr + inner + unit, mask=unit < n, other=0.0) >= 1
-    chosen = one_more | certain
-    tl.store(out_ptr + draw * n + unit, chosen.to(tl.float32).to(out_ptr.dtype.element_ty), mask=unit < n)
