@@ -188,7 +188,7 @@ class Sparsification:
             gradient = member.sparse.take_gradient()
             if gradient is None:  # the layer took no part
                 continue
-            gradient = Group().total(gradient)  # that of all processes: masks stay the same in each
+            gradient = Group().total(gradient.contiguous())  # of all processes: masks stay the same in each
             mask, new = rule.exchanged(member.whole, gradient, member.sparse.mask, self.steps)
             member.clear_(new)
             member.sparse.keep_(mask.to(member.original.dtype))
