@@ -121,7 +121,12 @@ def exported_table(found: Exported) -> Grid:
         caption=f"Exported graphs: float32, ONNX opset {found.opset}",
         header=("model", "nodes of torch.export", "nodes of ONNX", "differs from torch by"),
         rows=tuple(
-            (row.model, str(row.export_nodes), str(row.onnx_nodes), f"{row.difference:.0e}")
+            (
+                row.model,
+                str(row.export_nodes),
+                str(row.onnx_nodes),
+                f"{row.difference:.0e}" if row.difference else "0",
+            )
             for row in found.rows
         ),
         notes=(

@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 
 from khot.kernels.triton import digits, draws, duels, gates, long_gates, order, rounds
 from khot.kernels.triton.long_gates import GATES, steps_of
-from khot.kernels.triton.rows import warps_of
+from khot.kernels.triton.rows import LARGEST_BLOCK, warps_of
 
 __all__ = ["KERNELS", "TARGETS", "Resources", "compile_kernel"]
 
@@ -50,8 +50,8 @@ _TYPES = {"mask_ptr": "*u8", "lengths_ptr": "*i64"}
 _TYPES |= {f"{name}_ptr": "*fp64" for name in ("u", "norms", "heap")}
 _TYPES |= {f"{name}_ptr": "*i32" for name in ("levels", "ties", "floor", "before", "found")}
 _TYPES |= {f"{name}_ptr": "*i32" for name in ("counts", "old_counts", "picks", "old_picks")}
-_HARD = {"k_ptr": "*i32", "HAS_MASK": True}
-_SHAPE = {"HAS_MASK": True, "BLOCK": 4096}
+_HARD = {"k_ptr": "*i32", "HAS_MASK": True, "num_warps": order.WARPS}
+_SHAPE = {"HAS_MASK": True, "BLOCK": LARGEST_BLOCK}
 
 
 def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
@@ -59,18 +59,18 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for name, gate in GATES.items():
         steps = {"GATE": gate, "STEPS": steps_of(name), "HAS_MASK": True}
         for score in ("fp32", "bf16"):
-            scores = {"x_ptr": f"*{score}", "y_ptr": f"*{score}", "BLOCK": 4096}
+            scores = {"x_ptr": f"*{score}", "y_ptr": f"*{score}", "BLOCK": LARGEST_BLOCK}
             yield f"{name}, {score}", gates.gated_kernel, {**steps, **scores}
-        yield f"{name}, Jacobian", gates.jacobian_kernel, {"GATE": gate, "BLOCK": 4096}
+        yield f"{name}, Jacobian", gates.jacobian_kernel, {"GATE": gate, "BLOCK": LARGEST_BLOCK}
         split_over = {"GATE": gate, "PARTS": 128, **_SHAPE}
         yield f"{name}, long: step", long_gates.step_kernel, {**split_over, "FIRST": False}
         yield f"{name}, long: weights", long_gates.write_kernel, split_over
-        yield f"{name}, long: slopes", long_gates.slopes_kernel, {"GATE": gate, "BLOCK": 4096}
-        product = {"GATE": gate, "PARTS": 128, "BLOCK": 4096}
+        yield f"{name}, long: slopes", long_gates.slopes_kernel, {"GATE": gate, "BLOCK": LARGEST_BLOCK}
+        product = {"GATE": gate, "PARTS": 128, "BLOCK": LARGEST_BLOCK}
         yield f"{name}, long: Jacobian", long_gates.product_kernel, product
     # What else may differ is compiled once.
     steps, halves = {"GATE": 0, "STEPS": 8, "HAS_MASK": True}, {"x_ptr": "*fp16", "y_ptr": "*fp16"}
-    yield "logistic, fp16", gates.gated_kernel, {**steps, **halves, "BLOCK": 4096}
+    yield "logistic, fp16", gates.gated_kernel, {**steps, **halves, "BLOCK": LARGEST_BLOCK}
     yield "logistic, short rows", gates.gated_kernel, {**steps, "BLOCK": 1024}
     yield "logistic, one entry", gates.gated_kernel, {**steps, "BLOCK": 16, "n": 1}
     first = {"GATE": 0, "PARTS": 128, "FIRST": True, **_SHAPE}
@@ -79,12 +79,12 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield "long: digit", digits.digit_kernel, {**_SHAPE, "SHIFT": 8}
     yield "long: anchor", long_gates.survey_kernel, _SHAPE
     for score in ("fp32", "bf16"):
-        scores = {"x_ptr": f"*{score}", "out_ptr": f"*{score}", "BLOCK": 4096}
+        scores = {"x_ptr": f"*{score}", "out_ptr": f"*{score}", "BLOCK": LARGEST_BLOCK}
         yield f"hard, {score}", order.hard_kernel, {**_HARD, **scores}
     yield "hard, one entry", order.hard_kernel, {**_HARD, "BLOCK": 16, "n": 1}
-    yield "hard, long: ties", order.ties_kernel, {**_HARD, "BLOCK": 4096}
-    yield "hard, long: ones", order.mark_kernel, {**_HARD, "PARTS": 128, "BLOCK": 4096}
-    ranks = {"m_ptr": "*i32", "t_ptr": "*i32", "BLOCK": 4096}
+    yield "hard, long: ties", order.ties_kernel, {**_HARD, "BLOCK": LARGEST_BLOCK}
+    yield "hard, long: ones", order.mark_kernel, {**_HARD, "PARTS": 128, "BLOCK": LARGEST_BLOCK}
+    ranks = {"m_ptr": "*i32", "t_ptr": "*i32", "BLOCK": LARGEST_BLOCK}
     yield "tournament round", rounds.round_kernel, ranks
     yield "tournament round, gradient", rounds.round_gradient_kernel, ranks
     for score in ("fp32", "fp64"):
@@ -116,7 +116,7 @@ def compile_kernel(title: str, target: str) -> Resources:
     kernel, given = KERNELS[title]
     signature, constants = _arguments(kernel, given)
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    made = triton.compile(source, target=TARGETS[target], options={"num_warps": warps_of(given["BLOCK"])})
+    made = triton.compile(source, target=TARGETS[target], options={"num_warps": _warps(given)})
     if TARGETS[target].backend == "hip":
         text = made.asm["amdgcn"]
         registers, spilled = (
@@ -129,6 +129,10 @@ def compile_kernel(title: str, target: str) -> Resources:
     said = _usage(made.asm["cubin"])
     # What does not fit into registers lies in the stack frame of a thread.
     return Resources(_number(r"REG:(\d+)", said), _number(r"STACK:(\d+)", said), made.metadata.shared)
+
+
+def _warps(given: dict[str, Any]) -> int:
+    return min(warps_of(given["BLOCK"]), given.get("num_warps", 32))
 
 
 def _number(pattern: str, text: str) -> int:

@@ -12,6 +12,9 @@ from khot.kernels.triton.rows import block_of, key_of, kth_key, per_row, read, s
 
 __all__ = ["hard_topk"]
 
+WARPS = 8
+"""At most: with more, and so fewer registers for each thread, CUDA 10.0 spills."""
+
 
 def hard_topk(x: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
     """Ones at the k largest of each row, as ``khot.kernels.cpu.hard_topk`` gives them.
@@ -27,7 +30,7 @@ def hard_topk(x: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
     k = per_row(k, shape, torch.int32)
     block, rows = block_of(n), x.numel() // n
     scores = (x.view(rows, n), x if mask is None else mask)
-    shape_of = {"HAS_MASK": mask is not None, "BLOCK": block, "num_warps": warps_of(block)}
+    shape_of = {"HAS_MASK": mask is not None, "BLOCK": block, "num_warps": min(warps_of(block), WARPS)}
     with torch.cuda.device_of(x):
         parts, length = split(rows, n)
         if parts == 1:

@@ -54,7 +54,7 @@ def split(rows: int, n: int) -> tuple[int, int]:
 
 def warps_of(block: int) -> int:
     """How many warps share a block."""
-    return 1 if block <= 256 else 4 if block <= 1024 else 8
+    return 1 if block <= 256 else 4 if block <= 1024 else 16
 
 
 def per_row(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
