@@ -54,7 +54,7 @@ class _Counter:
 
 def _gathered(part: Tensor) -> Tensor:
     whole = part.new_empty(dist.get_world_size() * part.numel())
-    dist.all_gather_into_tensor(whole, part)  # pyright: ignore[reportUnknownMemberType]
+    dist.all_gather_into_tensor(whole, part)  # pyright: ignore[reportUnknownMemberType, reportDeprecated]
     return whole
 
 

@@ -47,5 +47,5 @@ class TopKAttention(nn.Module):
         q, k, v = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).unbind(2)
         rows = self.select((q * k).sum(-1).transpose(1, 2) * self.scale).flatten(0, 1)
         v = v.transpose(1, 2).reshape(-1, count, self.head_dim)
-        mixed = torch.baddbmm(v, rows.transpose(1, 2), rows @ v).unflatten(0, (batch, self.num_heads))
+        mixed = torch.baddbmm(v, rows.transpose(1, 2), rows @ v).view(batch, self.num_heads, count, -1)
         return self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, count, width)))
