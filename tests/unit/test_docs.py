@@ -83,8 +83,6 @@ def test_the_pages_have_examples():
     assert sum(map(bool, EXAMPLES.values())) >= 20
     left_out = [code.splitlines()[0] for blocks in EXAMPLES.values() for _, code in blocks if NOT_RUN in code]
     elsewhere = [RUN_BY.search(reason) for reason in left_out]  # other tests run them
-        RUN_BY.search(reason) for reason in left_out
-    ]  # by tests of several processes or other packages
     assert all((ROOT / found[0]).exists() for found in elsewhere if found)
     assert elsewhere.count(None) <= 2, left_out
 
