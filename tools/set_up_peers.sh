@@ -174,7 +174,7 @@ case $group in
 esac
 
 # For tests/extra, not for measuring.
-pip_install pytest hypothesis || printf 'no pytest here: make test-extra skips the tests beside these packages\n'
+pip_install pytest pytest-xdist hypothesis || printf 'no pytest here: make test-extra skips the tests beside these packages\n'
 
 printf 'installing khot and its laboratory (editable)\n'
 (cd "$root" && pip_install --no-build-isolation --editable ".$extras" --editable ./benchmarks)

@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
+workers=''
 failed=''
 
 # usage: group NAME FOLDER HINT COMMAND…: the command says whether what the group needs is there.
@@ -13,7 +14,8 @@ group() {
         echo "test-extra: $name: skipped ($hint)"
     else
         echo "test-extra: $name"
-        "$python" -m pytest "$folder" || failed="$failed $folder"
+        # shellcheck disable=SC2086
+        "$python" -m pytest $workers "$folder" || failed="$failed $folder"
     fi
 }
 
@@ -24,7 +26,9 @@ group 'several processes' processes 'this torch has no torch.distributed' \
 group 'JAX and ONNX' doors 'not installed: pip install "khot[jax,onnx]"' \
     "$python" -c 'import jax, onnxruntime, onnxscript'
 python=.venv-triton/bin/python
-group Triton triton 'no .venv-triton: tools/set_up_peers.sh triton' "$python" -c 'import pytest, triton'
+workers='-n logical'
+group Triton triton 'no .venv-triton: tools/set_up_peers.sh triton' "$python" -c 'import pytest, triton, xdist'
+workers=''
 python=.venv-peers/bin/python
 group peers peers 'no .venv-peers with pytest: tools/set_up_peers.sh' \
     "$python" -c 'import hypothesis, pytest'

@@ -245,3 +245,20 @@ def case_errors_in_every_process(rank, size):
         with pytest.raises(ValueError, match=message):
             call()
     parallel.sigmoid_topk(x, 3)  # and all go on
+
+
+def case_numbers_for_heads(rank, size):
+    """A DTensor k or temperature with fewer dimensions than the rows is aligned from the right."""
+    mesh = init_device_mesh("cpu", (size,))
+    x, grad = scores(5, 4, 2, 10), scores(6, 4, 2, 10)
+    numbers = [torch.tensor([1.0, 5.0], dtype=torch.float64), torch.tensor([0.5, 2.0], dtype=torch.float64)]
+    own = [number.clone().requires_grad_() for number in numbers]
+    khot.sigmoid_topk(x, own[0], temperature=own[1]).backward(grad)
+    expected = khot.sigmoid_topk(x, numbers[0], temperature=numbers[1])
+    for dim in (0, 1, 2):
+        k, temperature = (distribute_tensor(n.clone(), mesh, [Replicate()]).requires_grad_() for n in numbers)
+        y = parallel.sigmoid_topk(distribute_tensor(x, mesh, [Shard(dim)]), k, temperature=temperature)
+        torch.testing.assert_close(y.full_tensor(), expected, rtol=0, atol=1e-6)
+        y.backward(distribute_tensor(grad, mesh, [Shard(dim)]))
+        for given, wanted in zip((k, temperature), own, strict=True):
+            torch.testing.assert_close(given.grad.full_tensor(), wanted.grad, rtol=1e-6, atol=1e-6)

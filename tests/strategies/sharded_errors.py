@@ -53,6 +53,11 @@ def case_one_process_refuses(rank, size):
         raises(lambda: call(X, -1 if other else 3), "k must|must be the same")  # noqa: B023
         raises(lambda: call(X, 100), "k must|0 <= k <= n")  # noqa: B023
         assert call(X, 3).shape == X.shape, name
+    raises(lambda: parallel.topk(X, 3, "sigmod" if other else "sigmoid"), "method must be 'sigmoid'")
+    raises(lambda: parallel.topk(X, 3, **({"norm": 2.0} if other else {})), "has no option norm")
+    sharded = distribute_tensor(X, init_device_mesh("cpu", (size,)), [Shard(1)])
+    raises(lambda: parallel.topk(sharded, 3, "sigmod" if other else "sigmoid"), "method must be 'sigmoid'")
+    parallel.topk(X, 3)
 
 
 def case_router_statistics(rank, size):

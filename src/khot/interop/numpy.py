@@ -163,6 +163,8 @@ def vjp(
 ) -> tuple[Array, Callable[[Array], Gradients]]:
     """The weights, and a function that pulls a vector of their shape back to the arguments.
 
+    The weights are read-only, because the products read them; copy them to change them.
+
     Args:
         function: one of this module's, but for `hard_topk`, which has no gradient.
         scores: as there, and so are all others. They must not change before the last product.
@@ -211,7 +213,9 @@ def vjp(
         assert gradients[0] is not None
         return Gradients(gradients[0], gradients[1], gradients[2])
 
-    return y.detach().numpy(), pull
+    weights = y.detach().numpy()
+    weights.flags.writeable = False  # the products read them
+    return weights, pull
 
 
 def jvp(

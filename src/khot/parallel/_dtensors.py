@@ -90,8 +90,8 @@ def on_dtensor(
     members = Group(mesh.get_group(ours[0])) if ours else _Alone()
     y = call(
         scores.to_local(),
-        _local_rows(k, mesh, of_rows, Shard),
-        _local_rows(temperature, mesh, of_rows, Shard),
+        _local_rows(k, mesh, of_rows, scores.dim() - 1, Shard),
+        _local_rows(temperature, mesh, of_rows, scores.dim() - 1, Shard),
         mask,
         members,
     )
@@ -112,7 +112,7 @@ def _row_dim(of_scores: int, last: int) -> int:
     return of_scores if of_scores < last else of_scores - 1
 
 
-def _local_rows(value: Any, mesh: Any, of_rows: list[int | None], shard: Any) -> Any:
+def _local_rows(value: Any, mesh: Any, of_rows: list[int | None], dims: int, shard: Any) -> Any:
     """k or the temperature for the local rows; its gradient is summed over processes with other rows."""
     if not is_dtensor(value):
         return value
@@ -121,8 +121,9 @@ def _local_rows(value: Any, mesh: Any, of_rows: list[int | None], shard: Any) ->
     placements: list[Any] = []
     gradients: list[Any] = []
     for of_row in of_rows:
-        own = None if of_row is None else of_row  # broadcasting may have left it out, or made it 1 long
-        sharded = own is not None and own < value.dim() and value.shape[own] > 1
+        # Dimensions are aligned from the right; broadcasting may have left this one out, or made it 1 long.
+        own = -1 if of_row is None else of_row - (dims - value.dim())
+        sharded = own >= 0 and value.shape[own] > 1
         placements.append(shard(own) if sharded else Replicate())
-        gradients.append(shard(own) if sharded else Replicate() if own is None else Partial())
+        gradients.append(shard(own) if sharded else Replicate() if of_row is None else Partial())
     return value.redistribute(mesh, placements).to_local(grad_placements=gradients)

@@ -57,6 +57,8 @@ def draw_tree(inclusion: Tensor, k: Tensor, sizes: list[int], draws: int, seed: 
     rho, floor = torch.where(certain, 0.0, inclusion), certain.long()
     own: list[Level] = []
     rows = len(inclusion)
+    if rows == 0:
+        return certain.new_zeros(draws, *inclusion.shape)
     edges = torch.zeros(rows, height + 1, 2, 2, dtype=torch.float64, device=inclusion.device)
     for depth, (first, last) in enumerate(spans[group.rank]):
         for side, node in enumerate(_edges(first, last, depth, height)):
@@ -197,7 +199,7 @@ def _left_wins(
     else:
         numbers = torch.tensor(nodes, dtype=torch.long, device=streams.device)
     u = numbered_uniforms(seed, streams, numbers + ((1 << (height - depth)) - 1))
-    return u.view(-1, *level.left.shape) < level.left
+    return u.view(len(streams) // level.left.shape[0], *level.left.shape) < level.left
 
 
 def _heap(node: int, depth: int, height: int) -> int:

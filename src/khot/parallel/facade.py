@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from khot.parallel._group import ProcessGroup
+from khot.parallel._agreement import agreed_sizes
+from khot.parallel._dtensors import is_dtensor, on_dtensor
+from khot.parallel._group import Group, ProcessGroup
 from khot.parallel.threshold import laplace_topk, sigmoid_topk, sparse_topk
 from khot.relaxations._arguments import Number, check_choice
 
@@ -49,13 +53,12 @@ def topk(
         >>> topk(torch.tensor([3.0, 1.0, 2.0]), 2, method="sparse", temperature=0.5).tolist()
         [1.0, 0.0, 1.0]
     """
-    check_choice("topk", "method", method, _METHODS)
-    known = {"norm"} if method == "sparse" else set[str]()
-    if unknown := options.keys() - known:
-        raise TypeError(
-            f"topk: method {method!r} has no option {', '.join(sorted(unknown))}; "
-            f"it has {', '.join(sorted(known)) or 'none'}"
-        )
+    try:
+        _check_method(method, options)
+    except (TypeError, ValueError):
+        if is_dtensor(scores):
+            on_dtensor("topk", scores, k, temperature, dim, mask, group, partial(_refused, method, options))
+        return _refused(method, options, scores, k, temperature, mask, Group(group))
     return _METHODS[method](
         scores,
         k,
@@ -67,3 +70,33 @@ def topk(
         group=group,
         **options,
     )
+
+
+def _check_method(method: str, options: dict[str, Any]) -> None:
+    check_choice("topk", "method", method, _METHODS)
+    known = {"norm"} if method == "sparse" else set[str]()
+    if unknown := options.keys() - known:
+        raise TypeError(
+            f"topk: method {method!r} has no option {', '.join(sorted(unknown))}; "
+            f"it has {', '.join(sorted(known)) or 'none'}"
+        )
+
+
+def _refused(
+    method: str,
+    options: dict[str, Any],
+    scores: Tensor,
+    k: Number | Tensor,
+    temperature: Number | Tensor,
+    mask: Tensor | None,
+    group: Group,
+) -> Tensor:
+    """Tell the other processes, which wait for a first message, and raise."""
+
+    def describe() -> tuple[int, dict[str, Any]]:
+        _check_method(method, options)
+        return 0, {}
+
+    device = scores.device if isinstance(scores, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
+    agreed_sizes("topk", group, device, describe)
+    raise AssertionError("a wrong method was accepted")

@@ -46,6 +46,8 @@ class TopKAttention(nn.Module):
         batch, count, width = x.shape
         q, k, v = self.qkv(x).reshape(batch, count, 3, self.num_heads, self.head_dim).unbind(2)
         rows = self.select((q * k).sum(-1).transpose(1, 2) * self.scale).flatten(0, 1)
-        v = v.transpose(1, 2).reshape(-1, count, self.head_dim)
-        mixed = torch.baddbmm(v, rows.transpose(1, 2), rows @ v).view(batch, self.num_heads, count, -1)
+        v = v.transpose(1, 2).reshape(batch * self.num_heads, count, self.head_dim)
+        mixed = torch.baddbmm(v, rows.transpose(1, 2), rows @ v).view(
+            batch, self.num_heads, count, self.head_dim
+        )
         return self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, count, width)))

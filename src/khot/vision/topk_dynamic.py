@@ -58,4 +58,4 @@ class TopKDynamicMixing(nn.Module):
         # Of few keys, a softmax along rows of N tokens is faster than fused attention along rows of k.
         attention = (gathered @ v.transpose(-2, -1)).softmax(-2)
         read = attention.transpose(-2, -1) @ gathered
-        return self.proj_drop(self.proj(read.transpose(1, 2).reshape(batch, count, -1)))
+        return self.proj_drop(self.proj(read.transpose(1, 2).flatten(2)))

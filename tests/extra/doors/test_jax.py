@@ -169,7 +169,12 @@ def test_systematic_draws(dtype):
     [
         (lambda: door.sigmoid_topk(jnp.arange(3), 1), TypeError, "floating-point"),
         (lambda: door.sigmoid_topk(X, 10), ValueError, "0 <= k <= n = 9"),
+        (lambda: door.sigmoid_topk(X, np.int64(10)), ValueError, "0 <= k <= n = 9"),
+        (lambda: door.hard_topk(X, jnp.array(10)), ValueError, "0 <= k <= n = 9"),
+        (lambda: door.sigmoid_topk(X, "2"), TypeError, "k must be a number"),
         (lambda: door.sigmoid_topk(X, 1, temperature=0.0), ValueError, "positive"),
+        (lambda: door.sigmoid_topk(X, 1, temperature=jnp.array(-1.0)), ValueError, "positive"),
+        (lambda: door.sigmoid_topk(X, 1, temperature=True), TypeError, "temperature must be a number"),
         (lambda: door.sigmoid_topk(X, 1, mask=X), TypeError, "mask must be boolean"),
         (lambda: door.sigmoid_topk(X, 1, axis=2), IndexError, "axis must be in"),
         (lambda: door.sigmoid_topk(X, jnp.ones(3)), ValueError, "k must broadcast"),

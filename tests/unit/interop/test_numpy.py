@@ -108,3 +108,10 @@ def test_nothing_is_copied(monkeypatch):
 def test_errors(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_weights_that_products_read_are_read_only():
+    y, pull = door.vjp(door.sigmoid_topk, np.array([3.0, 1.0, 2.0, 0.5]), 2)
+    with pytest.raises(ValueError, match="read-only"):
+        y *= 0
+    assert pull(np.array([1.0, 0.0, 0.0, 0.0])).scores[0] > 0

@@ -131,3 +131,11 @@ def test_wrong_arguments(arguments, message):
     given = {"probs": torch.full((30,), 0.1), "k": 3, **arguments}
     with pytest.raises(ValueError, match=message):
         parallel.sample(given.pop("scores", None), given.pop("k"), **given)
+
+
+@pytest.mark.parametrize("n", range(1, 12))
+def test_rows_of_every_length(n):
+    k = min(3, n)
+    drawn = parallel.sample(torch.randn(2, n, generator=torch.Generator().manual_seed(n)), k)
+    assert drawn.sum(-1).tolist() == [k, k]
+    assert parallel.sample(torch.empty(0, n), k).shape == (0, n)

@@ -187,3 +187,11 @@ def test_they_export(model):
     images = torch.rand(3, 2, 8, 12)
     exported = torch.export.export(network, (images,))
     torch.testing.assert_close(exported.module()(images), network(images))
+
+
+@pytest.mark.parametrize("model", ["vit", "topk_attention", "topk_dynamic"])
+def test_a_batch_without_images(model):
+    config = NetworkConfig(
+        model=model, image_size=8, channels=1, classes=5, patch_size=2, width=16, depth=1, k=3
+    )
+    assert from_config(config)(torch.zeros(0, 1, 8, 8)).shape == (0, 5)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = ["allowed", "budget", "check_k", "check_positive", "compute_dtype", "per_row", "position"]
 
@@ -30,20 +31,31 @@ def compute_dtype(scores: Array) -> Any:
 
 
 def check_k(name: str, k: Any, n: int, *, integer: bool = False) -> None:
-    """Check 0 ≤ k ≤ n where k is a number: nobody may look at what is traced."""
-    if isinstance(k, bool):
-        raise TypeError(f"{name}: k must be a number or an array, got {k!r}")
-    if isinstance(k, (int, float)):
-        if not 0 <= k <= n:
-            raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")
-        if integer and k != int(k):
-            raise ValueError(f"{name}: k must be an integer here, got k = {k}")
+    """Check 0 ≤ k ≤ n, unless k is traced: then nobody can read its values."""
+    values = _readable(name, "k", k)
+    if values is None:
+        return
+    if not ((values >= 0) & (values <= n)).all():
+        raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")
+    if integer and (values != np.round(values)).any():
+        raise ValueError(f"{name}: k must be an integer here, got k = {k}")
 
 
 def check_positive(name: str, temperature: Any) -> None:
-    """Check a temperature that is a number."""
-    if isinstance(temperature, (int, float)) and not 0 < temperature < math.inf:
+    """Check that a temperature is positive and finite, unless it is traced."""
+    values = _readable(name, "temperature", temperature)
+    if values is not None and not ((values > 0) & (values < math.inf)).all():
         raise ValueError(f"{name}: temperature must be positive and finite, got {temperature}")
+
+
+def _readable(name: str, argument: str, value: Any) -> Any:
+    """A number or an array of numbers as a NumPy array; None if it is traced."""
+    if isinstance(value, jax.core.Tracer):
+        return None
+    values = np.asarray(value)
+    if not (jnp.issubdtype(values.dtype, jnp.floating) or np.issubdtype(values.dtype, np.integer)):
+        raise TypeError(f"{name}: {argument} must be a number or an array of numbers, got {value!r}")
+    return values.astype(np.float64)
 
 
 def per_row(name: str, argument: str, value: Any, scores: Array, axis: int) -> Array:
