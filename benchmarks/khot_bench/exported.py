@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from torch import Tensor, nn
 import khot
 from khot.compare.machine import describe_origin
 from khot.compare.report.grid import Grid
-from khot.compare.schema import SchemaError, read
 from khot.vision import NetworkConfig, VisionTransformer, reduce_tokens
-from khot_bench.results import results_path
+from khot_bench.results import load_record
 
 __all__ = ["OPSET", "Exported", "Row", "exported_table", "load_exported", "run_exported"]
 
@@ -140,8 +138,4 @@ def exported_table(found: Exported) -> Grid:
 
 def load_exported(root: Path) -> Exported:
     """The committed measurement."""
-    path = results_path("export", root)
-    try:
-        return read(Exported, json.loads(path.read_text(encoding="utf-8")), path.name)
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+    return load_record(Exported, "export", root)

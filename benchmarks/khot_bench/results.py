@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from khot.compare.cost.case import Case
 from khot.compare.cost.failure import FailureKind
@@ -26,6 +26,7 @@ __all__ = [
     "MemoryRecord",
     "SideRecord",
     "load",
+    "load_record",
     "results_path",
     "save",
 ]
@@ -149,6 +150,18 @@ class Document:
 def results_path(suite: str, root: Path) -> Path:
     """Where the document of a suite lives in a checkout."""
     return root / "benchmarks" / "results" / f"{suite}.json"
+
+
+_Record = TypeVar("_Record")
+
+
+def load_record(kind: type[_Record], suite: str, root: Path) -> _Record:
+    """The committed measurement of a suite that has its own record."""
+    path = results_path(suite, root)
+    try:
+        return read(kind, json.loads(path.read_text(encoding="utf-8")), path.name)
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"{path} is not JSON: {error}") from error
 
 
 def save(document: Document, path: Path) -> None:

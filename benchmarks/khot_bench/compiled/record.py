@@ -14,9 +14,9 @@ from pathlib import Path
 from khot.compare.cost.failure import ended
 from khot.compare.machine import describe_origin
 from khot.compare.report.grid import Grid, ratio_text
-from khot.compare.schema import SchemaError, read
+from khot.compare.schema import read
 from khot.relaxations import registry
-from khot_bench.results import results_path
+from khot_bench.results import load_record
 
 __all__ = ["Compiled", "Row", "compiled_table", "load_compiled", "operators", "run_compiled"]
 
@@ -113,8 +113,4 @@ def compiled_table(found: Compiled) -> Grid:
 
 def load_compiled(root: Path) -> Compiled:
     """The committed measurement."""
-    path = results_path("compiled", root)
-    try:
-        return read(Compiled, json.loads(path.read_text(encoding="utf-8")), path.name)
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+    return load_record(Compiled, "compiled", root)

@@ -16,8 +16,8 @@ from typing import Any
 from khot.compare.cost.others import Others
 from khot.compare.machine import describe_origin
 from khot.compare.report.grid import Grid, bytes_text, ratio_text, seconds_text
-from khot.compare.schema import SchemaError, read
-from khot_bench.results import results_path
+from khot.compare.schema import read
+from khot_bench.results import load_record
 
 __all__ = ["Distributed", "Row", "distributed_table", "load_distributed", "run_distributed"]
 
@@ -212,8 +212,4 @@ def _model(found: Distributed) -> Grid:
 
 def load_distributed(root: Path) -> Distributed:
     """The committed measurement."""
-    path = results_path("distributed", root)
-    try:
-        return read(Distributed, json.loads(path.read_text(encoding="utf-8")), path.name)
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+    return load_record(Distributed, "distributed", root)
