@@ -95,11 +95,13 @@ def test_the_example_of_the_page(tmp_path):
     ]
     (tmp_path / "rows.py").write_text(example, "utf-8")
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
-    running = start([*command, "--rdzv-endpoint", "127.0.0.1:0", tmp_path / "rows.py"])
-    ((code, out, err),) = finished([running])
+    logs = ["--log-dir", tmp_path / "logs", "--redirects", "1"]  # a file each: lines cannot be mixed up
+    running = start([*command, *logs, "--rdzv-endpoint", "127.0.0.1:0", tmp_path / "rows.py"])
+    ((code, _, err),) = finished([running])
     assert code == 0, err
-    lines = sorted(out.splitlines())
-    assert [line.split(" ", 1)[0] for line in lines] == ["0", "1"]
+    files = sorted((tmp_path / "logs").rglob("stdout.log"))
+    lines = [file.read_text("utf-8") for file in files]
+    assert [line.split(" ", 1)[0] for line in lines] == [file.parent.name for file in files] == ["0", "1"]
     for line in lines:
         totals = json.loads(line[line.index("[") : line.index("]") + 1])
         assert totals == pytest.approx([32] * 8, abs=1e-4)
