@@ -64,6 +64,6 @@ def test_every_method_runs_and_is_shown(little_data, tmp_path, monkeypatch):
 
 def test_the_whole_grid_is_asked_for():
     runs = haurum2023._runs(quick=False)
-    assert len(runs) == 2 * (2 + 4 * len(haurum2023.METHODS)) + 4 * len(haurum2023.SPEEDS)
+    assert len(runs) == haurum2023.SEEDS * 2 * (2 + 4 * len(haurum2023.METHODS)) + 4 * len(haurum2023.SPEEDS)
     assert {run["keep_rate"] for run in runs} == {1.0, 0.9, 0.7, 0.5, 0.25}
     assert {run["data"] for run in runs if "data" in run} == {"mnist", "fashion-mnist"}

@@ -47,18 +47,18 @@ def _images(data: str, train: bool) -> ImageTensors:
     return found
 
 
-def trained(data: str, images: int) -> VisionTransformer:
+def trained(data: str, images: int, seed: int) -> VisionTransformer:
     """The network trained with all tokens; kept in the folder for temporary files, to go on after a stop."""
-    key = json.dumps([CONFIG.to_dict(), data, images, torch.__version__])
+    key = json.dumps([CONFIG.to_dict(), data, images, seed, torch.__version__])
     name = f"khot-haurum2023-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     folder = Path(tempfile.gettempdir()) / name
     if (folder / "model.safetensors").exists():
         found = load_network(folder)
         assert isinstance(found, VisionTransformer)
         return found
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = VisionTransformer(CONFIG)
-    train(model, data, images, rate=2e-3, seed=0)
+    train(model, data, images, rate=2e-3, seed=seed)
     save_network(model, folder)
     return model
 

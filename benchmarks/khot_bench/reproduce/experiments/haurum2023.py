@@ -11,6 +11,7 @@ all but merging select hard. Operations are counted, times measured.
 from __future__ import annotations
 
 import copy
+import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,13 +28,14 @@ from khot_bench.reproduce.experiments._haurum2023_networks import (
     train,
     trained,
 )
-from khot_bench.reproduce.ledger import Ledger, Settings
+from khot_bench.reproduce.ledger import Ledger, Settings, mean_and_error
 from khot_bench.reproduce.run import Reproduction
 
 __all__ = ["REPRODUCTION"]
 
 DATA = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST"}
 RATES = (0.9, 0.7, 0.5, 0.25)
+SEEDS = 3
 
 ALL, ALL_TUNED = "all tokens", "all tokens, fine-tuned"
 METHODS = {  # name: (whether it is fine-tuned, arguments of reduce_tokens)
@@ -64,9 +66,12 @@ def _runs(quick: bool) -> Sequence[Settings]:
     sizes = {"base_images": base, "tuning_images": tuned, "test_images": tests}
     rates = RATES[1:2] if quick else RATES
     runs = []
-    for data in list(DATA)[:1] if quick else DATA:
-        cells = [(ALL, 1.0), (ALL_TUNED, 1.0), *((method, rate) for rate in rates for method in METHODS)]
-        runs += [{"data": data, "method": method, "keep_rate": rate, **sizes} for method, rate in cells]
+    cells = [(ALL, 1.0), (ALL_TUNED, 1.0), *((method, rate) for rate in rates for method in METHODS)]
+    for seed, data in itertools.product(range(1 if quick else SEEDS), list(DATA)[:1] if quick else DATA):
+        runs += [
+            {"data": data, "method": method, "keep_rate": rate, "seed": seed, **sizes}
+            for method, rate in cells
+        ]
     rounds = 5 if quick else 100
     return runs + [
         {"part": "speed", "selection": selection, "keep_rate": rate, "rounds": rounds}
@@ -79,14 +84,14 @@ def _run(settings: Settings) -> dict[str, float]:
     torch.set_num_threads(1)
     if settings.get("part") == "speed":
         return speed(settings["keep_rate"], SPEEDS[settings["selection"]], settings["rounds"])
-    method, data = settings["method"], settings["data"]
-    model = copy.deepcopy(trained(data, settings["base_images"]))
+    method, data, seed = settings["method"], settings["data"], settings["seed"]
+    model = copy.deepcopy(trained(data, settings["base_images"], seed))
     tuned, arguments = METHODS.get(method, (method == ALL_TUNED, None))
     reduction = None
     if arguments is not None:
         reduction = reduce_tokens(model, settings["keep_rate"], LOCATIONS, **arguments)
     if tuned:
-        train(model, data, settings["tuning_images"], rate=5e-4, seed=1)
+        train(model, data, settings["tuning_images"], rate=5e-4, seed=seed + 1)
     model.eval()
     numbers = tested(model, data, settings["test_images"])
     numbers["tokens"] = float(reduction.tokens_per_stage[-1]) if reduction is not None else 49.0
@@ -108,15 +113,19 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
 
 
 def _accuracies(ledger: Ledger, data: str) -> Grid:
+    def values(method: str, rate: float) -> list[float]:
+        return ledger.select("accuracy", data=data, method=method, keep_rate=rate)
+
     def cell(method: str, rate: float) -> str:
-        value = _number(ledger, "accuracy", data=data, method=method, keep_rate=rate)
-        return "" if value is None else f"{100 * value:.1f}"
+        found = values(method, rate)
+        if not found:
+            return ""
+        mean, error = mean_and_error(found)
+        return f"{100 * mean:.1f}" + (f" ± {100 * error:.1f}" if len(found) > 1 else "")
 
     settings = next(done for done, _ in ledger.runs if done.get("data") == data)
-    tests = settings["test_images"]
-    full = _number(ledger, "accuracy", data=data, method=ALL) or 0.0
-    error = 100 * (full * (1 - full) / tests) ** 0.5
-    missing = sum(not cell(method, rate) for method in METHODS for rate in RATES)
+    seeds = len(values(ALL, 1.0))
+    missing = sum(seeds - len(values(method, rate)) for method in METHODS for rate in RATES)
     return Grid(
         caption=f"Accuracy on {DATA[data]} in percent, by keep rate",
         header=("method", *(f"{rate:g}" for rate in (1.0, *RATES))),
@@ -124,9 +133,10 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
             (method, *(cell(method, rate) for rate in (1.0, *RATES))) for method in (ALL, ALL_TUNED, *METHODS)
         ),
         notes=(
-            f"One seed; {tests} test images, so one standard error is about {error:.1f}. Trained with "
-            f"{settings['base_images']} images, fine-tuned with {settings['tuning_images']}.",
-            *([f"Blank: {missing} runs that are not done yet."] if missing else []),
+            f"Mean ± standard error over seeds ({seeds}), each with its own network, on "
+            f"{settings['test_images']} test images. Trained with {settings['base_images']} images, "
+            f"fine-tuned with {settings['tuning_images']}.",
+            *([f"{missing} runs of {seeds} seeds are not done yet."] if missing else []),
         ),
         origin=ledger.origin,
     )
@@ -181,19 +191,22 @@ def _plot(ledger: Ledger, path: Path) -> None:
     figure, axes = plt.subplots(1, len(done) + 1, figsize=(4.2 * (len(done) + 1), 4.4), layout="constrained")
     for axis, data in zip(axes, done, strict=False):
         for number, method in enumerate(METHODS):
-            points = sorted(
-                (s["keep_rate"], 100 * r["accuracy"])
-                for s, r in ledger.runs
-                if s.get("data") == data and s["method"] == method
-            )
+            points = [
+                (rate, *(100 * number for number in mean_and_error(found)))
+                for rate in RATES
+                if (found := ledger.select("accuracy", data=data, method=method, keep_rate=rate))
+            ]
             if not points:
                 continue
             style = "--" if "not retrained" in method else "-"
-            axis.plot(*zip(*points, strict=True), f"o{style}", color=f"C{number}", label=method, markersize=4)
+            axis.errorbar(
+                *zip(*points, strict=True), fmt=f"o{style}", color=f"C{number}", label=method, markersize=4
+            )
         for method, colour in ((ALL, "0.6"), (ALL_TUNED, "0.2")):
-            level = _number(ledger, "accuracy", data=data, method=method)
-            if level is not None:
-                axis.axhline(100 * level, color=colour, linewidth=1, linestyle=":", label=method)
+            found = ledger.select("accuracy", data=data, method=method)
+            if found:
+                level = 100 * mean_and_error(found)[0]
+                axis.axhline(level, color=colour, linewidth=1, linestyle=":", label=method)
         axis.set(title=DATA[data], xlabel="keep rate", ylabel="accuracy, %")
         axis.invert_xaxis()
     for name in SPEEDS:

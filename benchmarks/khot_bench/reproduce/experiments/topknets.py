@@ -38,7 +38,7 @@ _DATA: dict[str, dict[str, Any]] = {
     "digit-pairs": {"image_size": (8, 16), "patch_size": (4, 2), "classes": 100},
     "mnist": {"image_size": (28, 28), "patch_size": (7, 7), "classes": 10},
 }
-_TRAINING = {"digits": (3, 40), "digit-pairs": (3, 16), "mnist": (1, 2)}  # seeds, epochs
+_TRAINING = {"digits": (3, 40), "mnist": (3, 2), "digit-pairs": (3, 48)}  # seeds, epochs
 _NETWORK = {"channels": 1, "width": 48, "depth": 3, "heads": 4, "k": 4}
 _BATCH = 64
 
