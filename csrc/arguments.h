@@ -1,10 +1,12 @@
-// Reads and checks the arguments of a function of the Python module.
+// Reads and checks the arguments of a function of the Python module, and runs its kernel.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <climits>
 #include <cstdint>
+#include <type_traits>
 
 namespace {
 
@@ -72,6 +74,8 @@ public:
         return ok_ ? value : 0;
     }
 
+    int threads() { return static_cast<int>(integer("threads", 1, INT_MAX)); }
+
     // rows × n elements of `size` bytes must be addressable.
     void check_extent(int64_t rows, int64_t n, int64_t size) {
         int64_t bytes;
@@ -96,5 +100,20 @@ private:
     Py_ssize_t next_ = 0;
     bool ok_ = true;
 };
+
+// Runs a kernel while other Python threads run. One that needs memory returns whether it got it.
+template <typename Kernel>
+PyObject* without_gil(const Kernel& kernel) {
+    bool enough_memory = true;
+    Py_BEGIN_ALLOW_THREADS
+    if constexpr (std::is_void_v<decltype(kernel())>) {
+        kernel();
+    } else {
+        enough_memory = kernel();
+    }
+    Py_END_ALLOW_THREADS
+    if (!enough_memory) return PyErr_NoMemory();
+    Py_RETURN_NONE;
+}
 
 }  // namespace

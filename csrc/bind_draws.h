@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -21,16 +20,13 @@ PyObject* systematic(const char* name, PyObject* const* values, Py_ssize_t count
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, sizeof(int64_t));
     arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("out", out, draws * rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::systematic(probs, order, u, out, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::systematic(probs, order, u, out, draws, rows, n, k, threads); });
 }
 
 template <typename real>
@@ -45,18 +41,13 @@ PyObject* pivotal(const char* name, PyObject* const* values, Py_ssize_t count) {
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, 2 * sizeof(int64_t));
     arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
     arguments.check_address("u", u, draws * rows > 0 && n > 1);
     arguments.check_address("out", out, draws * rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::pivotal(probs, order, u, uniforms, out, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::pivotal(probs, order, u, uniforms, out, draws, rows, n, k, threads); });
 }
 
 PyObject* subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -68,19 +59,14 @@ PyObject* subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n < INT32_MAX ? n : INT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(n + 1, k + 1, sizeof(double));
     arguments.check_extent(draws * rows, k, sizeof(double));
     arguments.check_address("weights", weights, rows > 0);
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("indices", indices, draws * rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::subsets(weights, u, indices, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::subsets(weights, u, indices, draws, rows, n, k, threads); });
 }
 
 PyObject* weighted_subsets(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -93,7 +79,7 @@ PyObject* weighted_subsets(PyObject*, PyObject* const* values, Py_ssize_t count)
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n < INT32_MAX ? n : INT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(n + 1, k + 1, 2 * sizeof(double));
     arguments.check_extent(draws * rows, k, 2 * sizeof(double));
     arguments.check_address("weights", weights, rows > 0);
@@ -101,12 +87,9 @@ PyObject* weighted_subsets(PyObject*, PyObject* const* values, Py_ssize_t count)
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("indices", indices, draws * rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::weighted_subsets(weights, summands, u, indices, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::weighted_subsets(weights, summands, u, indices, draws, rows, n, k, threads);
+    });
 }
 
 template <typename real>
@@ -120,19 +103,14 @@ PyObject* shuffled_systematic(const char* name, PyObject* const* values, Py_ssiz
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, sizeof(int64_t));
     arguments.check_address("probs", probs, draws * rows > 0 && n > 0);
     arguments.check_address("bytes", bytes, draws * rows > 0 && n > 0);
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("out", out, draws * rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::shuffled_systematic(probs, bytes, u, out, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::shuffled_systematic(probs, bytes, u, out, draws, rows, n, k, threads); });
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -26,7 +25,7 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     real* mean = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("state", state, rows > 0 && n > 0);
     arguments.check_address("grad", grad, rows > 0 && n > 0);
@@ -36,11 +35,10 @@ PyObject* gate_jacobian(const char* name, PyObject* const* values, Py_ssize_t co
     arguments.check_address("x", x, by_threshold && rows > 0 && n > 0);
     arguments.check_address("threshold", threshold, by_threshold && rows > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::gate_jacobian(gate, norm, state, x, by_threshold ? threshold : nullptr, grad, temperature, temperature_stride, out,
-                        mean, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::gate_jacobian(gate, norm, state, x, by_threshold ? threshold : nullptr, grad, temperature,
+                                   temperature_stride, out, mean, rows, n, threads);
+    });
 }
 
 template <typename real>
@@ -56,7 +54,7 @@ PyObject* gate_sums(const char* name, PyObject* const* values, Py_ssize_t count)
     double* out = arguments.address<double>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("anchor", anchor, rows > 0);
@@ -66,12 +64,9 @@ PyObject* gate_sums(const char* name, PyObject* const* values, Py_ssize_t count)
     arguments.check_address("ties_below", ties_below, rows > 0);
     arguments.check_address("out", out, rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::gate_sums(gate, x, anchor, temperature, offset, fine, ties_below, out, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::gate_sums(gate, x, anchor, temperature, offset, fine, ties_below, out, rows, n, threads);
+    });
 }
 
 // What the kernels of gate_shards.cpp all take, in the order of their arguments.
@@ -97,7 +92,7 @@ struct ShardArguments {
         *out = arguments.address<Out>();
         rows = arguments.integer("rows", 0, INT64_MAX);
         n = arguments.integer("n", 0, INT64_MAX);
-        threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+        threads = arguments.threads();
         arguments.check_extent(rows, n, sizeof(real));
         const bool some = rows > 0 && n > 0;
         arguments.check_address("anchor", at.anchor, rows > 0);
@@ -118,10 +113,9 @@ PyObject* gate_weights(const char* name, PyObject* const* values, Py_ssize_t cou
     ShardArguments<real> given;
     real* y;
     if (!given.read(arguments, &y, false, false)) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::gate_weights(given.gate, given.at, given.x, y, given.rows, given.n, given.threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::gate_weights(given.gate, given.at, given.x, y, given.rows, given.n, given.threads);
+    });
 }
 
 template <typename real>
@@ -130,12 +124,9 @@ PyObject* slope_sums(const char* name, PyObject* const* values, Py_ssize_t count
     ShardArguments<real> given;
     double* out;
     if (!given.read(arguments, &out, true, false)) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::slope_sums(given.gate, given.at, given.x, given.grad, out, given.rows, given.n, given.threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::slope_sums(given.gate, given.at, given.x, given.grad, out, given.rows, given.n, given.threads);
+    });
 }
 
 template <typename real>
@@ -144,10 +135,10 @@ PyObject* slope_product(const char* name, PyObject* const* values, Py_ssize_t co
     ShardArguments<real> given;
     real* out;
     if (!given.read(arguments, &out, true, true)) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::slope_product(given.gate, given.at, given.x, given.grad, given.mean, out, given.rows, given.n, given.threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::slope_product(given.gate, given.at, given.x, given.grad, given.mean, out, given.rows, given.n,
+                                   given.threads);
+    });
 }
 
 // call(x, …) is a kernel of the family; `thresholds` says whether it has that argument.
@@ -166,19 +157,16 @@ PyObject* gated_topk(const char* name, PyObject* const* values, Py_ssize_t count
     real* threshold = thresholds ? arguments.address<real>() : nullptr;
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("k", k, rows > 0);
     arguments.check_address("temperature", temperature, rows > 0);
     arguments.check_address("y", y, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = call(x, mask, k, k_stride, temperature, temperature_stride, y, state, threshold, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return call(x, mask, k, k_stride, temperature, temperature_stride, y, state, threshold, rows, n, threads);
+    });
 }
 
 template <typename real>
@@ -234,17 +222,14 @@ PyObject* sigmoid_topk_half(PyObject*, PyObject* const* values, Py_ssize_t count
     float* threshold = arguments.address<float>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, 3 * sizeof(float));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("y", y, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::sigmoid_topk_half(kind, x, k, temperature, y, threshold, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::sigmoid_topk_half(kind, x, k, temperature, y, threshold, rows, n, threads);
+    });
 }
 
 PyObject* sigmoid_jacobian_half(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -257,19 +242,16 @@ PyObject* sigmoid_jacobian_half(PyObject*, PyObject* const* values, Py_ssize_t c
     uint16_t* out = arguments.address<uint16_t>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, 3 * sizeof(float));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("threshold", threshold, rows > 0);
     arguments.check_address("grad", grad, rows > 0 && n > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::sigmoid_jacobian_half(kind, x, threshold, grad, temperature, out, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::sigmoid_jacobian_half(kind, x, threshold, grad, temperature, out, rows, n, threads);
+    });
 }
 
 }  // namespace

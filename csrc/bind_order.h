@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -20,18 +19,13 @@ PyObject* hard_topk(const char* name, PyObject* const* values, Py_ssize_t count)
     real* out = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("k", k, rows > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::hard_topk(x, mask, k, k_stride, out, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::hard_topk(x, mask, k, k_stride, out, rows, n, threads); });
 }
 
 template <typename real>
@@ -44,7 +38,7 @@ PyObject* count_between(const char* name, PyObject* const* values, Py_ssize_t co
     int64_t* between = arguments.address<int64_t>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("low", low, rows > 0);
@@ -52,10 +46,7 @@ PyObject* count_between(const char* name, PyObject* const* values, Py_ssize_t co
     arguments.check_address("above", above, rows > 0);
     arguments.check_address("between", between, rows > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::count_between(x, low, high, above, between, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::count_between(x, low, high, above, between, rows, n, threads); });
 }
 
 template <typename real>
@@ -68,17 +59,14 @@ PyObject* collect_between(const char* name, PyObject* const* values, Py_ssize_t 
     real* out = arguments.address<real>();  // null if nothing is between
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(real));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("low", low, rows > 0);
     arguments.check_address("high", high, rows > 0);
     arguments.check_address("starts", starts, rows > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::collect_between(x, low, high, starts, out, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::collect_between(x, low, high, starts, out, rows, n, threads); });
 }
 
 template <typename real>
@@ -97,20 +85,17 @@ PyObject* topk_entries(const char* name, PyObject* const* values, Py_ssize_t cou
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("indices", indices, rows > 0 && k > 0);
     arguments.check_address("weights", weights, rows > 0 && k > 0);
     arguments.check_address("values", scores, rows > 0 && k > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::topk_entries(x, mask, k, temperature, temperature_stride, by_position, indices, weights, scores,
-                                       threshold, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::topk_entries(x, mask, k, temperature, temperature_stride, by_position, indices, weights, scores,
+                                  threshold, rows, n, threads);
+    });
 }
 
 template <typename real>
@@ -128,7 +113,7 @@ PyObject* entries_jacobian(const char* name, PyObject* const* values, Py_ssize_t
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("threshold", threshold, rows > 0);
@@ -137,13 +122,10 @@ PyObject* entries_jacobian(const char* name, PyObject* const* values, Py_ssize_t
     arguments.check_address("temperature", temperature, rows > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::entries_jacobian(x, mask, threshold, indices, grad, temperature, temperature_stride, out, rows, n,
-                                           k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::entries_jacobian(x, mask, threshold, indices, grad, temperature, temperature_stride, out, rows,
+                                      n, k, threads);
+    });
 }
 
 template <typename real>
@@ -155,17 +137,12 @@ PyObject* argsort(const char* name, PyObject* const* values, Py_ssize_t count) {
     int64_t* indices = arguments.address<int64_t>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("indices", indices, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::argsort(x, descending, sorted, indices, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::argsort(x, descending, sorted, indices, rows, n, threads); });
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -22,19 +21,14 @@ PyObject* isotonic(const char* name, PyObject* const* values, Py_ssize_t count) 
     int64_t* start = arguments.address<int64_t>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, 3 * sizeof(int64_t));
     arguments.check_address("s", s, rows > 0 && n > 0);
     arguments.check_address("w", w, rows > 0 && n > 0);
     arguments.check_address("p", p, rows > 0 && n > 0);
     arguments.check_address("start", start, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::isotonic(kind, s, s_stride, w, w_stride, p, start, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::isotonic(kind, s, s_stride, w, w_stride, p, start, rows, n, threads); });
 }
 
 template <typename real>
@@ -45,16 +39,13 @@ PyObject* block_sums(const char* name, PyObject* const* values, Py_ssize_t count
     real* sums = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, INT64_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("values", x, rows > 0 && n > 0);
     arguments.check_address("start", start, rows > 0 && n > 0);
     arguments.check_address("sums", sums, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::block_sums(x, start, sums, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::block_sums(x, start, sums, rows, n, threads); });
 }
 
 template <typename real>
@@ -69,19 +60,16 @@ PyObject* soft_rank(const char* name, PyObject* const* values, Py_ssize_t count)
     int64_t* order = arguments.address<int64_t>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, 4 * sizeof(int64_t));
     arguments.check_address("x", x, rows > 0 && n > 0);
     arguments.check_address("temperature", temperature, rows > 0);
     arguments.check_address("ranks", ranks, rows > 0 && n > 0);
     arguments.check_address("order", order, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::soft_rank(x, temperature, temperature_stride, descending, ranks, order, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::soft_rank(x, temperature, temperature_stride, descending, ranks, order, rows, n, threads);
+    });
 }
 
 template <typename real>
@@ -96,17 +84,17 @@ PyObject* soft_rank_jacobian(const char* name, PyObject* const* values, Py_ssize
     real* out = arguments.address<real>();
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 0, UINT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("grad", grad, rows > 0 && n > 0);
     arguments.check_address("order", order, rows > 0 && n > 0);
     arguments.check_address("temperature", temperature, rows > 0);
     arguments.check_address("out", out, rows > 0 && n > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::soft_rank_jacobian(grad, order, temperature, temperature_stride, descending, out, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::soft_rank_jacobian(grad, order, temperature, temperature_stride, descending, out, rows, n,
+                                        threads);
+    });
 }
 
 }  // namespace

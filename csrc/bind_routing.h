@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -21,19 +20,14 @@ PyObject* router_topk(const char* name, PyObject* const* values, Py_ssize_t coun
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 1, INT32_MAX);
     const int64_t k = arguments.integer("k", 1, n < khot::ROUTER_MOST ? n : khot::ROUTER_MOST);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("x", x, rows > 0);
     arguments.check_address("indices", indices, rows > 0);
     arguments.check_address("weights", weights, rows > 0);
     arguments.check_address("sums", sums, rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::router_topk(x, k, renormalise, indices, weights, sums, rows, n, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::router_topk(x, k, renormalise, indices, weights, sums, rows, n, threads); });
 }
 
 template <typename real>
@@ -49,7 +43,7 @@ PyObject* router_gradient(const char* name, PyObject* const* values, Py_ssize_t 
     const int64_t rows = arguments.integer("rows", 0, INT64_MAX);
     const int64_t n = arguments.integer("n", 1, INT32_MAX);
     const int64_t k = arguments.integer("k", 1, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(int64_t));
     arguments.check_address("x", x, rows > 0);
     arguments.check_address("indices", indices, rows > 0);
@@ -58,10 +52,9 @@ PyObject* router_gradient(const char* name, PyObject* const* values, Py_ssize_t 
     arguments.check_address("grad", grad, rows > 0);
     arguments.check_address("out", out, rows > 0);
     if (!arguments.ok()) return nullptr;
-    Py_BEGIN_ALLOW_THREADS
-    khot::router_gradient(x, indices, weights, sums, grad, renormalise, out, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::router_gradient(x, indices, weights, sums, grad, renormalise, out, rows, n, k, threads);
+    });
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -28,7 +27,7 @@ PyObject* small_rows(const char* name, PyObject* const* values, Py_ssize_t count
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, INT32_MAX);
     const int64_t k = arguments.integer("k", 1, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n * k, sizeof(double));
     arguments.check_extent(n, k + 10, sizeof(double));
     arguments.check_address("x", x, rows > 0);

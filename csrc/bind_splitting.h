@@ -3,7 +3,6 @@
 
 #include "arguments.h"
 
-#include <climits>
 #include <cstdint>
 
 #include "kernels.h"
@@ -19,18 +18,13 @@ PyObject* brewer(PyObject*, PyObject* const* values, Py_ssize_t count) {
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, sizeof(double));
     arguments.check_address("probs", probs, rows > 0);
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("indices", indices, draws * rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::brewer(probs, u, indices, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::brewer(probs, u, indices, draws, rows, n, k, threads); });
 }
 
 PyObject* eliminate(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -44,19 +38,14 @@ PyObject* eliminate(PyObject*, PyObject* const* values, Py_ssize_t count) {
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, UINT32_MAX);
     const int64_t k = arguments.integer("k", 0, n);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, sizeof(double));
     arguments.check_address("sorted", sorted, rows > 0);
     arguments.check_address("order", order, rows > 0);
     arguments.check_address("u", u, draws * rows > 0 && n > k);
     arguments.check_address("indices", indices, draws * rows > 0 && (kept ? k : n - k) > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::eliminate(sorted, order, u, kept, indices, draws, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::eliminate(sorted, order, u, kept, indices, draws, rows, n, k, threads); });
 }
 
 PyObject* cube(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -70,7 +59,7 @@ PyObject* cube(PyObject*, PyObject* const* values, Py_ssize_t count) {
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 1, UINT32_MAX);
     const int64_t constraints = arguments.integer("constraints", 1, INT32_MAX);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(draws * rows, n, sizeof(double));
     arguments.check_extent(rows * n, constraints, sizeof(double));
     arguments.check_extent(constraints + 8, constraints + 8, sizeof(double));
@@ -80,12 +69,7 @@ PyObject* cube(PyObject*, PyObject* const* values, Py_ssize_t count) {
     arguments.check_address("u", u, draws * rows > 0);
     arguments.check_address("out", out, draws * rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::cube(probs, columns, order, u, out, draws, rows, n, constraints, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::cube(probs, columns, order, u, out, draws, rows, n, constraints, threads); });
 }
 
 template <typename real>
@@ -99,7 +83,7 @@ PyObject* poisson_inclusion(const char* name, PyObject* const* values, Py_ssize_
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 2, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n - 1);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(double));
     arguments.check_extent(n + 2, 32 * (k + 8), 2 * sizeof(double));
     arguments.check_address("theta", theta, rows > 0);
@@ -108,12 +92,9 @@ PyObject* poisson_inclusion(const char* name, PyObject* const* values, Py_ssize_
     arguments.check_address("pi", pi, rows > 0);
     arguments.check_address("exactly", exactly, rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::poisson_inclusion(theta, reference, start, pi, exactly, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::poisson_inclusion(theta, reference, start, pi, exactly, rows, n, k, threads);
+    });
 }
 
 template <typename real>
@@ -127,7 +108,7 @@ PyObject* poisson_covariance(const char* name, PyObject* const* values, Py_ssize
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 2, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n - 1);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(double));
     arguments.check_extent(n + 2, 32 * (k + 8), 2 * sizeof(double));
     arguments.check_address("theta", theta, rows > 0);
@@ -136,12 +117,9 @@ PyObject* poisson_covariance(const char* name, PyObject* const* values, Py_ssize
     arguments.check_address("grad", grad, rows > 0);
     arguments.check_address("out", out, rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::poisson_covariance(theta, reference, start, grad, out, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] {
+        return khot::poisson_covariance(theta, reference, start, grad, out, rows, n, k, threads);
+    });
 }
 
 PyObject* poisson_weights(PyObject*, PyObject* const* values, Py_ssize_t count) {
@@ -154,19 +132,14 @@ PyObject* poisson_weights(PyObject*, PyObject* const* values, Py_ssize_t count) 
     const int64_t rows = arguments.integer("rows", 0, INT32_MAX);
     const int64_t n = arguments.integer("n", 2, UINT32_MAX);
     const int64_t k = arguments.integer("k", 1, n - 1);
-    const int threads = static_cast<int>(arguments.integer("threads", 1, INT_MAX));
+    const int threads = arguments.threads();
     arguments.check_extent(rows, n, sizeof(double));
     arguments.check_extent(n + 2, 32 * (k + 8), 2 * sizeof(double));
     arguments.check_address("probs", probs, rows > 0);
     arguments.check_address("odds", odds, rows > 0);
     arguments.check_address("error", error, rows > 0);
     if (!arguments.ok()) return nullptr;
-    bool enough_memory;
-    Py_BEGIN_ALLOW_THREADS
-    enough_memory = khot::poisson_weights(probs, tolerance, most, odds, error, rows, n, k, threads);
-    Py_END_ALLOW_THREADS
-    if (!enough_memory) return PyErr_NoMemory();
-    Py_RETURN_NONE;
+    return without_gil([&] { return khot::poisson_weights(probs, tolerance, most, odds, error, rows, n, k, threads); });
 }
 
 }  // namespace

@@ -3,7 +3,9 @@ r"""How gates learn which features to keep: a small network sees the features th
     min over scores s, network f   Σ_r w_r ℓ(f(x_r ⊙ y), t_r) / Σ_r w_r,   y = top-k weights of s at τ,
 
 with Adam, cosine learning rates, and a temperature that falls geometrically over the first 80 % of the steps.
-The gates multiply the columns of the first layer instead of the data, which gives the same result and costs
+The budget falls too, from all features to k over the first 40 %: at first the network learns from all of them,
+and a feature is dropped beside those that it would stay with. (A method that takes whole k only has k from
+the start.) The gates multiply the columns of the first layer instead of the data, which gives the same result and costs
 less. Cost of a step: that of the network on a batch, and one top-k of the scores.
 """
 
@@ -19,11 +21,13 @@ from torch import Tensor, nn
 
 from khot.apps.features._denormals import denormals_flushed
 from khot.relaxations.facade import topk
-from khot.schedules import exponential
+from khot.relaxations.registry import get
+from khot.schedules import Schedule, exponential
 
 __all__ = ["Recipe", "new_network", "train_gates"]
 
 _FALLING = 0.8
+_DROPPING = 0.4
 _LEAST_RATE = 0.05
 
 
@@ -94,6 +98,7 @@ def train_gates(
     )
     falling = max(1, round(_FALLING * steps))
     temperature = exponential(recipe.temperature, recipe.final_temperature, falling)
+    budget = _budget(recipe, int(usable.sum()))
     losses: list[float] = []
     with denormals_flushed():
         for step in range(steps):
@@ -102,7 +107,7 @@ def train_gates(
                 batch, wanted, importance = x[rows], target[rows], weights[rows]
             else:
                 batch, wanted, importance = x, target, weights
-            gates = topk(scores, recipe.k, recipe.method, temperature=temperature(step), mask=usable)
+            gates = topk(scores, budget(step), recipe.method, temperature=temperature(step), mask=usable)
             output = rest(nn.functional.linear(batch, first.weight * gates, first.bias))
             loss = (importance * _row_losses(output, wanted)).mean()
             optimizer.zero_grad()
@@ -113,6 +118,12 @@ def train_gates(
             if (step + 1) % max(1, steps // 10) == 0:
                 report(step + 1, losses[-1], temperature(step))
     return losses
+
+
+def _budget(recipe: Recipe, usable: int) -> Schedule:
+    if recipe.k >= usable or not get(recipe.method).real_k:
+        return lambda step: recipe.k
+    return exponential(usable, recipe.k, max(1, round(_DROPPING * recipe.steps)))
 
 
 def _row_losses(output: Tensor, target: Tensor) -> Tensor:
