@@ -373,6 +373,7 @@ TARGETS = [
     "bench",
     "docs",
     "sanitize",
+    "fuzz",
 ]
 
 
