@@ -48,7 +48,8 @@ kernels() {
 threads() {
     if clang=$(find_clang) && build threads "$clang"; then
         echo "fuzz: threads: $cases cases under the thread sanitizer"
-        TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1:${TSAN_OPTIONS:-}" \
+        OMP_TOOL_LIBRARIES=$("$clang" -print-file-name=libarcher.so) \
+            TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1:${TSAN_OPTIONS:-}" \
             build/fuzz/threads/kernels "$cases" "$seed" build/fuzz/threads/last
     else
         echo 'fuzz: threads: skipped (no clang with OpenMP; Debian: apt-get install clang libomp-dev)'

@@ -37,7 +37,7 @@ export LD_PRELOAD="$preload"
 export ASAN_OPTIONS="detect_leaks=0:abort_on_error=1:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1:${UBSAN_OPTIONS:-}"
 export PYTHONMALLOC=malloc
-export PYTHONPATH="$folder/lib"
+export PYTHONPATH="$folder/lib:$PWD/tools"
 export PYTHONDONTWRITEBYTECODE=1
 
 "$python" - "$folder" <<'CHECK'
@@ -52,7 +52,6 @@ CHECK
 # report before it aborts.
 whole=
 if [ $# -eq 0 ]; then whole='-p every_kernel_called'; fi
-export PYTHONPATH="$folder/lib:tools"
 # shellcheck disable=SC2086
 "$python" -m pytest -p no:cacheprovider $whole --capture=sys -q tests/unit/kernels tests/unit/designs/test_design_kernels.py \
     tests/unit/relaxations/threshold/test_sigmoid_half.py "$@"

@@ -30,7 +30,7 @@ def loss_of(call, problem, argument, form, left_out, **more):
     if loss is None:
         return
     assert loss.dtype == problem.scores.dtype
-    if more.get("reduction") == "none" or loss.numel() and problem.scores.numel():
+    if more.get("reduction") == "none" or problem.scores.numel():
         assert not loss.isnan().any()
         problem.arguments.setdefault("largest", True)
         check_gradient(problem, loss)
@@ -69,7 +69,7 @@ def test_spearman_loss(problem, reduction):
 def test_ranking_metrics(problem, name):
     for argument in ("temperature", "largest"):
         del problem.arguments[argument]
-    if problem.wrong == "temperature" or problem.wrong == "k" and problem.arguments["k"] is None:
+    if problem.wrong == "temperature" or (problem.wrong == "k" and problem.arguments["k"] is None):
         return
     if problem.wrong is None and int(problem.arguments["k"]) == 0:
         return  # of nothing

@@ -31,7 +31,7 @@ def of_scores(design):
 )
 def test_sample(problem, design, sample_shape):
     """Exactly k of those allowed, all of them if they are fewer, and at +inf always."""
-    if problem.wrong == "temperature" or problem.wrong == "k" and problem.arguments["k"] is None:
+    if problem.wrong == "temperature" or (problem.wrong == "k" and problem.arguments["k"] is None):
         return
     del problem.arguments["temperature"]
     with warnings.catch_warnings():

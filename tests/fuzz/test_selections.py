@@ -75,11 +75,12 @@ def test_topk_entries(problem, method, hard, order, at_most):
     assert (ordered.diff(dim=-1) > 0).all(), "an entry twice"
     known = ~x.isnan().any(-1)
     scores = problem.scores.detach().movedim(problem.dim, -1)
-    exists = x.gather(-1, indices) > -math.inf if k else torch.ones_like(indices, dtype=torch.bool)
+    exists = x.gather(-1, indices) != -math.inf if k else torch.ones_like(indices, dtype=torch.bool)
     assert not weights.detach()[known].isnan().any()
     assert not weights.detach()[~exists].any()
+    both = exists & known.unsqueeze(-1)
     if k:
-        assert torch.equal(values.detach()[known & True][exists[known]], scores.gather(-1, indices)[known][exists[known]])
+        assert torch.equal(values.detach()[both], scores.gather(-1, indices)[both])
     if order == "score" and not registry.get(method).stochastic and k:
         best = torch.sort(x, -1, descending=True, stable=True).indices[..., :k]
         assert torch.equal(indices[exists], best[exists])

@@ -155,7 +155,7 @@ def _spoiled(draw: Any, arguments: dict[str, Any], n: int) -> str | None:
     choices = {
         "k": [-1, n + 1, NAN, INF, True, "2", None, 1j, [1], torch.tensor(True), torch.tensor(-1.0), torch.ones(7)],
         "temperature": [0, 0.0, -1.0, NAN, INF, True, "1", None, 1j, torch.tensor(0.0), torch.ones(7), torch.tensor(1j)],
-        "mask": [torch.ones(x.shape), [True], 1, torch.ones(n + 2, dtype=torch.bool), "mask"],
+        "mask": [torch.ones(x.shape), [True], 1, torch.ones((2,) * 6, dtype=torch.bool), "mask"],
         "dim": [x.dim(), -x.dim() - 1, 1.0, None, True, "0"],
         "scores": [x.detach().nan_to_num(0, 0, 0).long(), x.detach() > 0, x.detach().to(torch.complex64), None]
         + [x.detach().float().numpy(), torch.tensor(1.0), [1.0, 2.0]],
