@@ -1,4 +1,4 @@
-"""A pytest plugin: a run in which some compiled kernel was never called fails, and says which; for sanitize.sh."""
+"""A pytest plugin for sanitize.sh: a run that never calls some compiled kernel fails, and says which."""
 
 import functools
 import importlib

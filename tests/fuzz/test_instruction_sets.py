@@ -12,7 +12,7 @@ from strategies.base_instructions import BaseInstructions
 from strategies.fuzzed_outcomes import cases
 from strategies.fuzzed_problems import problems
 
-SPECS = [spec for spec in registry.specs() if not spec.stochastic]
+SPECS = [spec for spec in registry.specs().values() if not spec.stochastic]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,9 @@ def test_the_other_process_is_another(base):
 
 @cases(0.03)
 @given(
-    problems(spoil=False, real_k=True, longest=130), st.sampled_from([spec.name for spec in SPECS]), st.booleans()
+    problems(spoil=False, real_k=True, longest=130),
+    st.sampled_from([spec.name for spec in SPECS]),
+    st.booleans(),
 )
 def test_weights(base, problem, name, hard):
     spec = registry.get(name)

@@ -13,7 +13,12 @@ ARGUMENTS = ["k", "temperature", "dim", "mask", "scores", "method"]
 
 
 @cases(0.04)
-@given(problems(per_row=False, longest=64), st.sampled_from(registry.names()), st.sampled_from(["same", "hard"]), st.booleans())
+@given(
+    problems(per_row=False, longest=64),
+    st.sampled_from(registry.names()),
+    st.sampled_from(["same", "hard"]),
+    st.booleans(),
+)
 def test_topk_layer(problem, method, eval_mode, learned):
     arguments, spec = problem.arguments, registry.get(method)
     settings = {name: arguments[name] for name in ("temperature", "dim", "largest")}
@@ -40,6 +45,14 @@ def test_topk_layer(problem, method, eval_mode, learned):
         return
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
     check_gradient(problem, y)
-    again = khot.nn.TopK(arguments["k"], method, eval_mode=eval_mode, learn_temperature=learned, **{**settings, "temperature": 1.0})
+    again = khot.nn.TopK(
+        arguments["k"],
+        method,
+        eval_mode=eval_mode,
+        learn_temperature=learned,
+        **{**settings, "temperature": 1.0},
+    )
     again.load_state_dict(layer.state_dict())
-    assert torch.equal(*(made.eval()(arguments["scores"], arguments["mask"]).nan_to_num(-1) for made in (layer, again)))
+    assert torch.equal(
+        *(made.eval()(arguments["scores"], arguments["mask"]).nan_to_num(-1) for made in (layer, again))
+    )

@@ -37,15 +37,29 @@ def loss_of(call, problem, argument, form, left_out, **more):
 
 
 @cases(0.01)
-@given(problems(kinds=FINITE, longest=33), st.sampled_from(REDUCTIONS), st.sampled_from(["sigmoid", "laplace", "sparse"]))
+@given(
+    problems(kinds=FINITE, longest=33),
+    st.sampled_from(REDUCTIONS),
+    st.sampled_from(["sigmoid", "laplace", "sparse"]),
+)
 def test_fenchel_young_loss(problem, reduction, method):
     loss_of(
-        khot.losses.fenchel_young_loss, problem, "target", "binary", ["k", "largest"], reduction=reduction, method=method
+        khot.losses.fenchel_young_loss,
+        problem,
+        "target",
+        "binary",
+        ["k", "largest"],
+        reduction=reduction,
+        method=method,
     )
 
 
 @cases(0.01)
-@given(problems(kinds=FINITE, longest=33, per_row=False), st.sampled_from(REDUCTIONS), st.sampled_from(["linear", "exponential"]))
+@given(
+    problems(kinds=FINITE, longest=33, per_row=False),
+    st.sampled_from(REDUCTIONS),
+    st.sampled_from(["linear", "exponential"]),
+)
 def test_ndcg_loss(problem, reduction, gain):
     if problem.wrong == "k" and problem.arguments["k"] is None:
         return
@@ -65,7 +79,10 @@ def test_spearman_loss(problem, reduction):
 
 
 @cases(0.01)
-@given(problems(per_row=False, longest=64, least_n=1), st.sampled_from(["recall_at_k", "precision_at_k", "hit_rate", "mrr", "ndcg_at_k"]))
+@given(
+    problems(per_row=False, longest=64, least_n=1),
+    st.sampled_from(["recall_at_k", "precision_at_k", "hit_rate", "mrr", "ndcg_at_k"]),
+)
 def test_ranking_metrics(problem, name):
     for argument in ("temperature", "largest"):
         del problem.arguments[argument]

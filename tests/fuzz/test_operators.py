@@ -108,7 +108,9 @@ def test_inverse_sigmoid_topk(problem):
     """Scores that give the weights again."""
     if problem.scores.dtype not in (torch.float32, torch.float64):
         return
-    y = khot.sigmoid_topk(problem.scores.detach(), problem.arguments["k"], dim=problem.dim).movedim(problem.dim, -1)
+    y = khot.sigmoid_topk(problem.scores.detach(), problem.arguments["k"], dim=problem.dim).movedim(
+        problem.dim, -1
+    )
     x = khot.inverse_sigmoid_topk(y)
     assert not x.isnan().any()
     again = khot.sigmoid_topk(x, problem.budgets)

@@ -47,7 +47,10 @@ def test_soft_rank_and_soft_sort(problem, regularization, descending, sort):
 
 
 @cases(0.02)
-@given(problems(kinds=FINITE, longest=130, least_n=1), st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.1, 1.1, math.nan, "a"]))
+@given(
+    problems(kinds=FINITE, longest=130, least_n=1),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0, -0.1, 1.1, math.nan, "a"]),
+)
 def test_soft_quantile(problem, q):
     if q not in (0.0, 0.25, 0.5, 1.0):
         if problem.wrong is None:
@@ -61,7 +64,11 @@ def test_soft_quantile(problem, q):
 
 
 @cases(0.01)
-@given(problems(spoil=False, kinds=("normal", "close", "ties", "equal", "wide", "excluded"), longest=33, least_n=2))
+@given(
+    problems(
+        spoil=False, kinds=("normal", "close", "ties", "equal", "wide", "excluded"), longest=33, least_n=2
+    )
+)
 def test_calibrate_temperature(problem):
     """A positive temperature, or an error that says why there is none."""
     scores, k = problem.scores.detach(), problem.arguments["k"]
@@ -72,7 +79,10 @@ def test_calibrate_temperature(problem):
 
 
 @cases(0.01)
-@given(problems(spoil=False, kinds=("normal", "ties", "equal", "wide", "huge"), longest=17, least_n=1), st.booleans())
+@given(
+    problems(spoil=False, kinds=("normal", "ties", "equal", "wide", "huge"), longest=17, least_n=1),
+    st.booleans(),
+)
 def test_rank_bounds(problem, crossed):
     """Sound: the ranks of the lower ends, and of the upper ends, are within."""
     low = problem.rows().to(problem.scores.dtype)

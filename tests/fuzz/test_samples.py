@@ -19,7 +19,11 @@ NO_NAN = tuple(kind for kind in VALUES if kind != "NaN")
 def of_scores(design):
     """Whether it can be made of scores alone."""
     kind = khot.designs.get(design)
-    needs = [p for p in inspect.signature(kind).parameters.values() if p.default is p.empty and p.kind != p.VAR_KEYWORD]
+    needs = [
+        p
+        for p in inspect.signature(kind).parameters.values()
+        if p.default is p.empty and p.kind != p.VAR_KEYWORD
+    ]
     return "scores" in kind.parameters and [p.name for p in needs] == ["k"]
 
 
@@ -36,7 +40,9 @@ def test_sample(problem, design, sample_shape):
     del problem.arguments["temperature"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scores that look like probabilities
-        x = called(khot.sample, problem, design=design, sample_shape=sample_shape, generator=problem.generator())
+        x = called(
+            khot.sample, problem, design=design, sample_shape=sample_shape, generator=problem.generator()
+        )
     if x is None:
         return
     assert x.shape == (*sample_shape, *problem.scores.shape)
@@ -53,7 +59,7 @@ def test_sample(problem, design, sample_shape):
 @cases(0.02)
 @given(problems(per_row=False, longest=12, least_n=1, spoil=False, kinds=NO_NAN), st.sampled_from(DESIGNS))
 def test_distributions(problem, design):
-    """Probabilities in [0, 1] with sum k, finite entropies, log-probabilities of samples that are possible."""
+    """Probabilities in [0, 1], entropies that are numbers, and samples that are possible."""
     if not of_scores(design):
         return
     kind, scores = khot.designs.get(design), problem.rows().to(problem.scores.dtype)
@@ -67,8 +73,7 @@ def test_distributions(problem, design):
     for what in ("log_prob", "entropy"):
         try:
             value = made.log_prob(x) if what == "log_prob" else made.entropy()
-        except NotImplementedError as error:
-            assert "closed form" in str(error) or "use" in str(error)
+        except NotImplementedError:  # no closed form
             continue
         assert not value.isnan().any(), what
         if what == "log_prob":

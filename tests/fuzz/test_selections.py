@@ -12,7 +12,7 @@ from khot.relaxations.facade import has_rows
 from strategies.fuzzed_outcomes import called, cases, check_gradient
 from strategies.fuzzed_problems import VALUES, problems
 
-WITH_ROWS = [spec.name for spec in registry.specs() if has_rows(spec)]
+WITH_ROWS = [spec.name for spec in registry.specs().values() if has_rows(spec)]
 PLAIN = tuple(kind for kind in VALUES if kind not in ("infinite", "NaN"))
 counted = problems(per_row=False, longest=64)
 
@@ -37,7 +37,9 @@ def test_topk_matrix(problem, method, hard):
     exists = torch.arange(k) < (x > -math.inf).sum(-1, keepdim=True)
     off = (found.sum(-1) - exists.double()).abs()
     eps = torch.finfo(rows.dtype).eps
-    assert (off <= max(1e-5, 4 * eps, x.shape[-1] * 1e-7 if rows.dtype == torch.float16 else 0)).all(), off.max()
+    assert (off <= max(1e-5, 4 * eps, x.shape[-1] * 1e-7 if rows.dtype == torch.float16 else 0)).all(), (
+        off.max()
+    )
     check_gradient(problem, rows)
 
 
@@ -97,7 +99,9 @@ def test_select(problem, method, hard, shared):
         values = torch.randn(shape, generator=problem.generator()).to(x.dtype)
     else:
         values = torch.zeros(2, 3)
-    chosen = called(khot.select, problem, values=values, method=method, hard=hard, **with_generator(method, problem))
+    chosen = called(
+        khot.select, problem, values=values, method=method, hard=hard, **with_generator(method, problem)
+    )
     if chosen is None:
         return
     k = int(problem.arguments["k"])

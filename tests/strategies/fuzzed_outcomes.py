@@ -21,7 +21,9 @@ def cases(share: float) -> Callable[[Any], Any]:
 
     def decorate(test: Any) -> Any:
         count = max(1, round(share * CASES))
-        test = settings(max_examples=count, derandomize=SEED == 1, suppress_health_check=list(HealthCheck))(test)
+        test = settings(max_examples=count, derandomize=SEED == 1, suppress_health_check=list(HealthCheck))(
+            test
+        )
         return test if SEED == 1 else seed(SEED)(test)
 
     return decorate
@@ -34,9 +36,13 @@ def refusal(call: Callable[..., Any], *arguments: Any, names: list[str], **named
     except REFUSALS as error:
         message = str(error)
         head, colon, _ = message.partition(": ")
-        clear = colon and head.replace("_", "").replace(".", "").isalnum() and any(n in message for n in names)
+        clear = (
+            colon and head.replace("_", "").replace(".", "").isalnum() and any(n in message for n in names)
+        )
         if not clear:
-            raise AssertionError(f"a refusal that does not say what is wrong: {type(error).__name__}: {message}") from error
+            raise AssertionError(
+                f"a refusal that does not say what is wrong: {type(error).__name__}: {message}"
+            ) from error
         return None, message
 
 
@@ -87,8 +93,18 @@ def check_gradient(problem: Problem, result: Tensor) -> None:
 
 def check_the_same_of_a_copy(call: Callable[..., Any], problem: Problem, result: Tensor, **more: Any) -> None:
     """The memory of the scores makes no difference but for rounding."""
-    copy = {**problem.arguments, **more, "scores": problem.scores.detach().clone(memory_format=torch.contiguous_format)}
+    copy = {
+        **problem.arguments,
+        **more,
+        "scores": problem.scores.detach().clone(memory_format=torch.contiguous_format),
+    }
     again = call(**copy)
-    tolerance = 8 * torch.finfo(result.dtype).eps * max(1.0, float(problem.budgets.max()) if problem.budgets.numel() else 1.0)
+    tolerance = (
+        8
+        * torch.finfo(result.dtype).eps
+        * max(1.0, float(problem.budgets.max()) if problem.budgets.numel() else 1.0)
+    )
     same = (again - result.detach()).abs() <= max(tolerance, 1e-10)
-    assert (same | (again == result) | (again.isnan() & result.isnan())).all(), "a contiguous copy has another result"
+    assert (same | (again == result) | (again.isnan() & result.isnan())).all(), (
+        "a contiguous copy has another result"
+    )

@@ -102,8 +102,14 @@ def _laid_out(x: Tensor, layout: str, place: int) -> Tensor:
 def _budgets(draw: Any, n: int, batch: tuple[int, ...], real: bool, per_row: bool) -> tuple[Any, Tensor]:
     """A budget in one of its forms, and its value for each row."""
     whole = draw(st.sampled_from([0, 1, 2, n // 2, n - 1, n]).map(lambda k: min(max(k, 0), n)))
-    k = min(whole + draw(st.sampled_from([0.0, 0.5, 1e-6, 0.9])), n) if real and draw(st.booleans()) else whole
-    forms: list[Any] = [int, int, np.int64, np.uint8, float, np.float32] if k == whole else [float, np.float64]
+    k = (
+        min(whole + draw(st.sampled_from([0.0, 0.5, 1e-6, 0.9])), n)
+        if real and draw(st.booleans())
+        else whole
+    )
+    forms: list[Any] = (
+        [int, int, np.int64, np.uint8, float, np.float32] if k == whole else [float, np.float64]
+    )
     form = draw(st.sampled_from([*forms, *(["number", "row"] if per_row else [])]))
     if form == "number":
         value = torch.tensor(k, dtype=draw(st.sampled_from([torch.float64, torch.float32])))
@@ -153,12 +159,45 @@ def _spoiled(draw: Any, arguments: dict[str, Any], n: int) -> str | None:
         return None
     x = arguments["scores"]
     choices = {
-        "k": [-1, n + 1, NAN, INF, True, "2", None, 1j, [1], torch.tensor(True), torch.tensor(-1.0), torch.ones(7)],
-        "temperature": [0, 0.0, -1.0, NAN, INF, True, "1", None, 1j, torch.tensor(0.0), torch.ones(7), torch.tensor(1j)],
+        "k": [
+            -1,
+            n + 1,
+            NAN,
+            INF,
+            True,
+            "2",
+            None,
+            1j,
+            [1],
+            torch.tensor(True),
+            torch.tensor(-1.0),
+            torch.ones(7),
+        ],
+        "temperature": [
+            0,
+            0.0,
+            -1.0,
+            NAN,
+            INF,
+            True,
+            "1",
+            None,
+            1j,
+            torch.tensor(0.0),
+            torch.ones(7),
+            torch.tensor(1j),
+        ],
         "mask": [torch.ones(x.shape), [True], 1, torch.ones((2,) * 6, dtype=torch.bool), "mask"],
         "dim": [x.dim(), -x.dim() - 1, 1.0, None, True, "0"],
-        "scores": [x.detach().nan_to_num(0, 0, 0).long(), x.detach() > 0, x.detach().to(torch.complex64), None]
-        + [x.detach().float().numpy(), torch.tensor(1.0), [1.0, 2.0]],
+        "scores": [
+            x.detach().nan_to_num(0, 0, 0).long(),
+            x.detach() > 0,
+            x.detach().to(torch.complex64),
+            None,
+            x.detach().float().numpy(),
+            torch.tensor(1.0),
+            [1.0, 2.0],
+        ],
     }[wrong]
     arguments[wrong] = choices[draw(st.integers(0, len(choices) - 1))]
     return wrong
