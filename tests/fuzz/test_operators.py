@@ -71,7 +71,7 @@ def test_hard_topk(problem):
     check_weights(problem, y)
     rows = problem.rows()
     found = y.movedim(problem.dim, -1)
-    order = torch.sort(rows, -1, descending=True, stable=True).indices
+    order = torch.sort(rows, dim=-1, descending=True, stable=True).indices
     places = torch.arange(rows.shape[-1]).expand(rows.shape)
     chosen = (places < problem.budgets.round().unsqueeze(-1)) & (rows.gather(-1, order) != -math.inf)
     assert torch.equal(found.gather(-1, order) == 1, chosen)

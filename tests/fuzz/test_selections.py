@@ -84,7 +84,7 @@ def test_topk_entries(problem, method, hard, order, at_most):
     if k:
         assert torch.equal(values.detach()[both], scores.gather(-1, indices)[both])
     if order == "score" and not registry.get(method).stochastic and k:
-        best = torch.sort(x, -1, descending=True, stable=True).indices[..., :k]
+        best = torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
         assert torch.equal(indices[exists], best[exists])
     check_gradient(problem, entries.weights)
 
