@@ -89,7 +89,7 @@ KHOT_INLINE vec counts_above(const real* x, real point, int64_t n) {
 KHOT_INLINE vec rotated(vec v, int by) {
     ivec lane;
     for (int i = 0; i < LANES; ++i) lane[i] = (i + by) % LANES;
-    return __builtin_shuffle(v, lane);
+    return shuffled(v, v, lane);
 }
 
 // The middle between the smallest score above a point and the largest at or below it.

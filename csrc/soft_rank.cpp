@@ -57,6 +57,7 @@ void rank_row(double tau, bool descending, real* ranks, int64_t* order, int64_t 
 template <typename real>
 bool soft_rank(const real* x, const real* temperature, int64_t temperature_stride, bool descending, real* ranks,
                int64_t* order, int64_t rows, int64_t n, int threads) {
+    if (n == 0) return true;
     // Sorted from the largest ±x down, with the values where the ranks will be.
     if (!argsort(x, !descending, ranks, order, rows, n, threads)) return false;
     bool enough_memory = true;

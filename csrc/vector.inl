@@ -36,6 +36,17 @@ KHOT_INLINE void store_tail(real* to, vec v, int64_t count) {
     }
 }
 
+// Lanes of a and of b by their numbers, those of b from LANES on.
+KHOT_INLINE vec shuffled(vec a, vec b, ivec from) {
+#if defined(__clang__)
+    vec v;
+    for (int lane = 0; lane < LANES; ++lane) v[lane] = from[lane] < LANES ? a[from[lane]] : b[from[lane] - LANES];
+    return v;
+#else
+    return __builtin_shuffle(a, b, from);
+#endif
+}
+
 KHOT_INLINE real sum_of_lanes(vec v) {
     real a[LANES];
     __builtin_memcpy(a, &v, sizeof v);
@@ -53,7 +64,7 @@ KHOT_INLINE void add_pairs(vec* v, int step) {
     const ivec first = (lane & step) != 0 ? lane + (LANES - step) : lane;  // from the second vector: + LANES
     for (int r = 0; r < LANES; r += 2 * step) {
         const vec a = v[r], b = v[r + step];
-        v[r] = __builtin_shuffle(a, b, first) + __builtin_shuffle(a, b, first + step);
+        v[r] = shuffled(a, b, first) + shuffled(a, b, first + step);
     }
 }
 

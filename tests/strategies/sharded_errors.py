@@ -51,6 +51,8 @@ def case_one_process_refuses(rank, size):
         raises(lambda: call(X.long() if other else X, 3), "floating-point dtype")  # noqa: B023
         raises(lambda: call(None if other else X, 3), "must be a torch.Tensor|give one of|scores")  # noqa: B023
         raises(lambda: call(X, -1 if other else 3), "k must|must be the same")  # noqa: B023
+        for wrong in (None, "a"):
+            raises(lambda: call(X, wrong if other else 3), "k must|must be the same|give k")  # noqa: B023
         raises(lambda: call(X, 100), "k must|0 <= k <= n")  # noqa: B023
         assert call(X, 3).shape == X.shape, name
     raises(lambda: parallel.topk(X, 3, "sigmod" if other else "sigmoid"), "method must be 'sigmoid'")

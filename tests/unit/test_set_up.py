@@ -373,6 +373,7 @@ TARGETS = [
     "bench",
     "docs",
     "sanitize",
+    "fuzz",
 ]
 
 
@@ -419,6 +420,23 @@ def test_extra_groups_say_what_is_missing(project: Project):
     failed = project.make("-o", "venv", "test-extra")
     assert failed.returncode != 0
     assert "test-extra: failed: tests/extra/r" in failed.stderr
+
+
+def test_fuzzing_says_what_is_missing(project: Project):
+    tools = project.folder / "tools of this test"
+    tools.mkdir()
+    for tool in ("dirname", "make", "sh"):  # and no compiler
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    result = project.make("-o", "venv", "fuzz", "PARTS=kernels threads", PATH=str(tools))
+    assert result.returncode == 0, result.stderr
+    assert [line.split(" (")[0] for line in result.stdout.splitlines()] == [
+        "fuzz: kernels: skipped",
+        "fuzz: threads: skipped",
+    ]
+    assert result.stdout.count("apt-get install clang") == 2
+    wrong = project.make("-o", "venv", "fuzz", "PARTS=kernel")
+    assert wrong.returncode != 0
+    assert "fuzz: kernels, threads or api, got kernel" in wrong.stderr
 
 
 def test_slow_tests_run_last(tmp_path: Path):

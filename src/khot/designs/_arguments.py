@@ -13,7 +13,15 @@ from torch import Tensor
 
 from khot.constraints import SUM_TOLERANCE
 
-__all__ = ["check_one_of", "check_probabilities", "check_scores", "check_size", "normalised", "validates"]
+__all__ = [
+    "check_one_of",
+    "check_probabilities",
+    "check_scores",
+    "check_size",
+    "check_units",
+    "normalised",
+    "validates",
+]
 
 
 def validates(validate_args: bool | None) -> bool:
@@ -26,7 +34,7 @@ def validates(validate_args: bool | None) -> bool:
 
 
 def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
-    """The one parameter that is given; it must be floating-point with at least one dimension."""
+    """The one parameter that is given; it must be a floating-point tensor."""
     given = [argument for argument, value in parameters.items() if value is not None]
     if len(given) != 1:
         raise ValueError(
@@ -39,9 +47,13 @@ def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
         raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(value).__name__}")
     if not value.is_floating_point():
         raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {value.dtype}")
-    if value.dim() == 0 or value.shape[-1] == 0:
-        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(value.shape)}")
     return argument
+
+
+def check_units(name: str, argument: str, value: Tensor, dim: int = -1) -> None:
+    """Raise unless there is something to draw along ``dim``; the batch may be empty."""
+    if value.dim() == 0 or value.shape[dim] == 0:
+        raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(value.shape)}")
 
 
 def check_size(name: str, k: float, n: int, *, whole: bool) -> float:

@@ -21,6 +21,7 @@ from khot.designs._arguments import (
     check_probabilities,
     check_scores,
     check_size,
+    check_units,
     normalised,
     validates,
 )
@@ -82,6 +83,7 @@ class KHotDistribution(Distribution):
         name = type(self).__name__
         self._given = check_one_of(name, given)
         parameter = cast("Tensor", given[self._given])
+        check_units(name, self._given, parameter)
         self.k = check_size(name, k, parameter.shape[-1], whole=not self.takes_fractions)
         self._dtype = parameter.dtype
         validate = validates(validate_args)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from khot.constraints import SUM_TOLERANCE
-from khot.designs._arguments import check_one_of, check_size
+from khot.designs._arguments import check_one_of, check_size, check_units
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get, names
 from khot.kernels.availability import is_plain
@@ -77,7 +77,8 @@ def sample(
     argument = check_one_of(name, parameters)
     given = parameters[argument]
     assert given is not None
-    last = position(name, given, dim)
+    last = position(name, given, dim, argument)
+    check_units(name, argument, given, last)
     kind = get(design, name)
     if argument not in kind.parameters:
         takes = " or ".join(f"{each}=" for each in kind.parameters)

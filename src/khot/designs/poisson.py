@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, constraints
 
-from khot.designs._arguments import check_one_of, validates
+from khot.designs._arguments import check_one_of, check_units, validates
 
 __all__ = ["Poisson"]
 
@@ -46,8 +46,10 @@ class Poisson(Distribution):
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
         parameters = {"probs": probs, "logits": logits}
-        given = parameters[check_one_of("Poisson", parameters)]
+        argument = check_one_of("Poisson", parameters)
+        given = parameters[argument]
         assert given is not None
+        check_units("Poisson", argument, given)
         if validates(validate_args) and probs is not None and not bool(((probs >= 0) & (probs <= 1)).all()):
             raise ValueError(
                 f"Poisson: probs must lie in [0, 1], got values in [{probs.min():g}, {probs.max():g}]"

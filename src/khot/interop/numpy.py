@@ -259,8 +259,12 @@ def _tensor(name: str, argument: str, value: Any) -> Any:
     if not isinstance(value, np.ndarray):
         return value
     array: Array = value
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: {argument} must be of a real dtype, got {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: {argument} must be a plain array, got a masked one: use its data, and mask=~scores.mask"
+        )
+    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+        raise TypeError(f"{name}: {argument} must be of a real dtype of up to 64 bits, got {array.dtype}")
     if not array.dtype.isnative:
         raise TypeError(
             f"{name}: {argument} must be in the byte order of this machine, got {array.dtype.str}: "

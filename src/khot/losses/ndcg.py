@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -85,6 +86,7 @@ def ndcg_loss(
     """
     name = "ndcg_loss"
     _check_settings(name, k, temperature, gain, method, options, regularization, reduction)
+    k = None if k is None else int(k)
     rows, wanted, allowed = ranked_rows(name, scores, "relevance", relevance, dim, mask)
     n = rows.shape[-1]
     if k is not None and k > n:
@@ -191,7 +193,7 @@ def _check_settings(
                 f"{name}: {next(iter(options))} is an option of the selection, which there is with k alone"
             )
         return
-    if not isinstance(k, int) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(k, int | np.integer) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be an integer or None, got {type(k).__name__}")
     if k < 1:
         raise ValueError(f"{name}: k must satisfy 1 <= k, got {k}")

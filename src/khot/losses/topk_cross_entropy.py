@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -197,8 +198,8 @@ def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
 
 def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[int, float]:
     """Probability by budget."""
-    if isinstance(k, int) and not isinstance(k, bool):
-        budgets = {k: 1.0}
+    if isinstance(k, int | np.integer) and not isinstance(k, bool):
+        budgets = {int(k): 1.0}
     elif isinstance(k, Sequence):
         budgets = {n: float(p) for n, p in enumerate(k, 1) if p != 0}
         if any(not p > 0 for p in budgets.values()) or not math.isclose(

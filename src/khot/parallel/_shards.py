@@ -13,6 +13,7 @@ from khot.parallel._group import Group
 from khot.relaxations._arguments import (
     Number,
     allowed_scores,
+    check_at_most,
     check_budget,
     check_mask,
     check_temperature,
@@ -80,6 +81,7 @@ def as_shards(
     def describe() -> tuple[int, dict[str, Any]]:
         check()
         last = position(name, scores, dim)
+        check_at_most(name, k)  # as far as can be said before n is known
         check_temperature(name, temperature)
         if mask is not None:
             check_mask(name, scores, mask)

@@ -119,10 +119,10 @@ def check_budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, int
         _check_real(name, "k", k)
         if not is_plain(k):
             return
-        low, high = k.detach().aminmax()
+        low, high = _extremes(k)
         if low >= 0 and high <= n:
             return
-        got = f"a tensor with values in [{low.item():g}, {high.item():g}]"
+        got = f"a tensor with values in [{low:g}, {high:g}]"
     elif isinstance(k, bool) or not isinstance(k, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: k must be a number or a tensor, got {k!r}")
     elif 0 <= k <= n:
@@ -274,11 +274,11 @@ def check_temperature(name: str, temperature: Number | Tensor, argument: str = "
     if isinstance(temperature, Tensor):
         _check_real(name, argument, temperature)
         if is_plain(temperature):
-            low, high = temperature.detach().aminmax()
+            low, high = _extremes(temperature)
             if not (low > 0 and high < math.inf):
                 raise ValueError(
                     f"{name}: {argument} must be positive and finite, "
-                    f"got a tensor with values in [{low.item():g}, {high.item():g}]"
+                    f"got a tensor with values in [{low:g}, {high:g}]"
                 )
     elif isinstance(temperature, bool) or not isinstance(temperature, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a number or a tensor, got {temperature!r}")
@@ -289,6 +289,12 @@ def check_temperature(name: str, temperature: Number | Tensor, argument: str = "
 def _check_real(name: str, argument: str, value: Tensor) -> None:
     if value.is_complex() or value.dtype == torch.bool:
         raise TypeError(f"{name}: {argument} must be a real tensor, got {value.dtype}")
+
+
+def _extremes(value: Tensor) -> tuple[float, float]:
+    """The smallest and the largest value; as doubles, which unsigned integers must become to be compared."""
+    low, high = value.detach().double().aminmax()
+    return low.item(), high.item()
 
 
 def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:

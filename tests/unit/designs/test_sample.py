@@ -177,3 +177,10 @@ def test_scores_that_look_like_probabilities():
 def test_messages(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_along_a_dimension_beside_an_empty_batch():
+    x = khot.sample(torch.zeros(3, 0), 2, dim=0)
+    assert x.shape == (3, 0)
+    with pytest.raises(ValueError, match=r"sample: scores must have at least one unit, got shape \(3, 0\)"):
+        khot.sample(torch.zeros(3, 0), 0)

@@ -88,6 +88,13 @@ def test_nothing_is_copied(monkeypatch):
     assert all(a == b for a, b in seen)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_budgets(dtype):
+    budgets = np.array([0, 1, 3, 9])
+    np.testing.assert_array_equal(door.sigmoid_topk(X, budgets.astype(dtype)), door.sigmoid_topk(X, budgets))
+    np.testing.assert_array_equal(door.hard_topk(X, dtype(3)), door.hard_topk(X, 3))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -95,7 +102,10 @@ def test_nothing_is_copied(monkeypatch):
         (lambda: door.sigmoid_topk(np.arange(3), 1), TypeError, "floating-point"),
         (lambda: door.sigmoid_topk(X, 10), ValueError, "0 <= k <= n = 9"),
         (lambda: door.sigmoid_topk(X.astype(">f8"), 1), TypeError, "byte order"),
-        (lambda: door.sigmoid_topk(X.astype(complex), 1), TypeError, "real dtype, got complex128"),
+        (lambda: door.sigmoid_topk(X.astype(complex), 1), TypeError, "64 bits, got complex128"),
+        (lambda: door.sigmoid_topk(X.astype(np.longdouble), 1), TypeError, "scores must be of a real"),
+        (lambda: door.sigmoid_topk(X, X[0].astype([("a", float)])), TypeError, "k must be of a real dtype"),
+        (lambda: door.sigmoid_topk(np.ma.masked_less(X, 0), 1), TypeError, "scores must be a plain array"),
         (lambda: door.sigmoid_topk(X, 1, mask=X), TypeError, "mask must be a boolean"),
         (lambda: door.vjp(door.hard_topk, X, 1), ValueError, "must be one of laplace_topk"),
         (

@@ -282,3 +282,8 @@ def test_the_module_is_the_function():
         NDCGLoss(k=0)
     with pytest.raises(ValueError, match="unknown method 'nothing'"):
         NDCGLoss(method="nothing")
+
+
+def test_k_may_be_an_integer_of_numpy():
+    x, relevance = scores(3, 5), torch.tensor([[0, 1, 2, 1, 0]]).expand(3, 5)
+    assert torch.equal(ndcg_loss(x, relevance, k=np.uint8(2)), ndcg_loss(x, relevance, k=2))

@@ -334,3 +334,8 @@ def test_excluded_classes_leave_the_gradient_in_the_temperature_finite(temperatu
     same = topk_cross_entropy(logits[:, [0, 1, 3, 4]], torch.tensor([2]), 2, temperature=tau)
     (wanted,) = torch.autograd.grad(same, tau)
     torch.testing.assert_close(found, wanted)
+
+
+def test_k_may_be_an_integer_of_numpy():
+    x, target = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3])
+    assert torch.equal(topk_cross_entropy(x, target, np.int32(2)), topk_cross_entropy(x, target, 2))

@@ -112,3 +112,13 @@ def test_a_learned_logarithm_gives_a_temperature_whatever_it_is(logarithm, dtype
     (gradient,) = torch.autograd.grad(temperature, learned)
     assert gradient == temperature
     check_temperature("f", temperature)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8])
+def test_tensors_of_any_integers_are_budgets_and_temperatures(dtype):
+    """torch does not compare most unsigned integers."""
+    x, two = torch.zeros(3, 5), torch.tensor([2, 2, 2], dtype=dtype)
+    rows = as_rows("f", x, two, two, -1, None)
+    assert rows.k.unique().tolist() == rows.temperature.unique().tolist() == [2.0]
+    with pytest.raises(ValueError, match=r"^f: k must satisfy .* got a tensor with values in \[9, 9\]$"):
+        as_rows("f", x, torch.tensor(9, dtype=dtype), 1.0, -1, None)
