@@ -59,8 +59,8 @@ class Record:
     threads: int
 
 
-def held(minutes: float) -> Record:
-    """The record of this moment."""
+def held(minutes: float, earlier: int) -> Record:
+    """The record of this moment, without the objects of the records that were made earlier."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     objects = gc.get_objects()
@@ -70,7 +70,7 @@ def held(minutes: float) -> Record:
         minutes=minutes,
         resident_mib=pages * 4096 / 2**20,
         tensor_mib=tensors / 2**20,
-        objects=len(objects),
+        objects=len(objects) - earlier,
         files=len(list(Path("/proc/self/fd").iterdir())),
         threads=len(list(Path("/proc/self/task").iterdir())),
     )
@@ -194,7 +194,7 @@ def soak(minutes: float, tell: Callable[[str], object]) -> list[Record]:
         for part in PARTS:
             part()
         passed = (time.monotonic() - began) / 60
-        records.append(held(passed))
+        records.append(held(passed, len(records)))
         if passed - told >= 1 or passed >= minutes:
             told = passed
             tell(f"{len(records):6} rounds  {describe(records[-1])}\n")
@@ -230,6 +230,7 @@ def main() -> int:
     asked = parser.parse_args()
     if not Path("/proc/self/statm").exists():
         parser.error("the record of memory needs Linux")
+    torch.set_num_threads(2)
     records = soak(asked.minutes, sys.stdout.write)
     grown = judged(records)
     sys.stdout.write(f"growth: {json.dumps(grown)}\n")

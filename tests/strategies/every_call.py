@@ -59,8 +59,9 @@ def of_design(design: type[designs.KHotDistribution], rows: int, n: int) -> Call
 
 def of_estimator(name: str, rows: int, n: int) -> Call:
     def call() -> tuple[Tensor, ...]:
-        x = leaf(rows, n)
-        return with_gradient(estimators.get(name)(x, K, generator=seeded(5)), x)
+        x, estimator = leaf(rows, n), estimators.get(name)
+        drawn = estimator(x, K, generator=seeded(5))
+        return (drawn.detach(),) if estimator.needs_losses else with_gradient(drawn, x)
 
     return call
 

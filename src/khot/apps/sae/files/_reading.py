@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NAME",
+    "TYPES",
     "check_same",
     "check_shapes",
     "filled",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 NAME = "SparseAutoencoder.load"
-_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def check_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, 
                 f"{NAME}: {source}: {name} has the shape {tuple(found.shape)}, "
                 f"the configuration asks for {shape}"
             )
-        if found.dtype not in _TYPES:
+        if found.dtype not in TYPES:
             raise ValueError(
                 f"{NAME}: {source}: {name} has the type {found.dtype}, which must be of real numbers"
             )
@@ -90,7 +91,7 @@ def sizes_of(tensors: Mapping[str, Tensor], name: str, source: Path) -> tuple[in
     if name not in tensors:
         raise ValueError(f"{NAME}: {source} lacks {name}")
     shape, dtype = tuple(tensors[name].shape), tensors[name].dtype
-    if len(shape) != 2 or dtype not in _TYPES:
+    if len(shape) != 2 or dtype not in TYPES:
         raise ValueError(
             f"{NAME}: {source}: {name} must be a matrix of real numbers, got {dtype} of the shape {shape}"
         )

@@ -10,6 +10,7 @@ import torch
 
 from khot.apps.sae.files._reading import (
     NAME,
+    TYPES,
     check_same,
     check_shapes,
     filled,
@@ -102,7 +103,7 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         if config.get(field, "none") not in ("none", None):
             raise ValueError(f"{NAME}: {path} has {field} = {config[field]!r}; khot reads 'none'")
     dtype = getattr(torch, str(stated(config, "dtype", path)).removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if dtype not in TYPES:
         raise ValueError(f"{NAME}: {path} has dtype {config['dtype']!r}, which is no type of real numbers")
     tensors, about = read_tensors(weights)
     sizes_of(tensors, "W_enc", weights)
@@ -130,6 +131,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     if architecture != "topk":
         if name not in tensors:
             raise ValueError(f"{NAME}: {weights} lacks {name}, without which {architecture} is plain ReLU")
+        if tensors[name].dtype not in TYPES or not tensors[name].numel():
+            raise ValueError(f"{NAME}: {weights}: {name} must be real numbers, got {tensors[name]}")
         level = tensors.pop(name).float()
         settings["threshold"] = level if level.min() >= 0 or architecture not in _TRAINING else None
     if architecture == "matryoshka_batchtopk":
