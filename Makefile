@@ -5,7 +5,7 @@ python := .venv/bin/python
 pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
 	-n logical --maxprocesses 4 --ignore=tests/extra --ignore=tests/fuzz
 
-.PHONY: help venv demo test test-full test-extra test-gpu test-all format bench bench-peers docs sanitize fuzz clean distclean \
+.PHONY: help venv demo test test-full test-extra test-gpu test-all format bench bench-peers docs sanitize fuzz soak clean distclean \
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
@@ -18,6 +18,7 @@ help: ## this list
 	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test and test-full ("-n 0": one process)'
 	@echo '  SUITE=name            the suite that make bench and make bench-peers run (default all)'
 	@echo '  CASES=100000 SEED=7   how many cases make fuzz runs, and which; PARTS=threads: the thread sanitizer'
+	@echo '  MINUTES=30            how long make soak runs'
 	@echo '  KHOT_REQUIRE_NATIVE=1 fail when the kernels cannot be compiled; KHOT_NO_NATIVE=1 do not compile'
 	@echo ''
 	@echo '  PIP_ARGS and TORCH are remembered in .venv until others are given; make distclean forgets them.'
@@ -93,6 +94,9 @@ sanitize: venv ## the kernels under the address and undefined-behaviour sanitize
 
 fuzz: venv ## random cases: kernels under sanitizers, and the public API (CASES=10000 of each)
 	@CASES=$(CASES) SEED=$(SEED) tools/fuzz.sh $(PARTS)
+
+soak: venv ## mixed calls for MINUTES=30, with a record of memory: fails if it grows
+	@$(python) tools/soak.py --minutes $(or $(MINUTES),30) --output benchmarks/results/soak.json
 
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist src/*.egg-info src/khot/_native*.so .pytest_cache .ruff_cache .hypothesis

@@ -97,10 +97,22 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-int fill(PyObject* module) { return PyModule_AddIntConstant(module, "ABI", ABI); }
+int fill(PyObject* module) {
+    // Asked here because the slot for it came with Python 3.12, and older ones refuse slots they do not know.
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        PyErr_SetString(PyExc_ImportError,
+                        "khot works in the main interpreter alone, as torch does: use processes or threads instead of "
+                        "sub-interpreters");
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "ABI", ABI);
+}
 
 PyModuleDef_Slot slots[] = {
     {Py_mod_exec, reinterpret_cast<void*>(fill)},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
 #ifdef Py_GIL_DISABLED
     {Py_mod_gil, Py_MOD_GIL_NOT_USED},  // no state here: nothing for the GIL to guard
 #endif

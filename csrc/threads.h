@@ -4,12 +4,11 @@
 // that torch.set_num_threads governs both libraries. Without OpenMP all of this is a plain loop.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 
 #ifdef _OPENMP
 #include <omp.h>
+#include <pthread.h>
 #endif
 
 namespace khot {
@@ -27,14 +26,18 @@ constexpr int64_t BLOCK = 4096;
 // A long row is shared out in at most this many parts; their partial sums then fit on the stack.
 constexpr int64_t MAX_PARTS = 256;
 
-// Set when the library is loaded. The pool of OpenMP threads does not survive fork(), and a parallel
-// region in the child would wait for it forever: a process that is not this one works alone.
-inline const pid_t process_at_load = getpid();
+#ifdef _OPENMP
+// The pool of OpenMP threads does not survive fork(), and a parallel region in the child would wait for it
+// forever: a process that was forked after the library was loaded works alone, and so do its children.
+inline bool forked = false;
+inline bool watch_forks() { return pthread_atfork(nullptr, nullptr, [] { forked = true; }) == 0; }
+inline const bool forks_are_watched = watch_forks();
+#endif
 
 // How many threads to use for this much work.
 inline int useful_threads(int64_t elements, int threads) {
 #ifdef _OPENMP
-    if (threads <= 1 || elements < SERIAL_BELOW || getpid() != process_at_load) return 1;
+    if (threads <= 1 || elements < SERIAL_BELOW || forked || !forks_are_watched) return 1;
     return threads;
 #else
     (void)elements, (void)threads;

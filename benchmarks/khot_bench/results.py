@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,6 +13,7 @@ from khot.compare.cost.memory import METHOD
 from khot.compare.cost.side import Kind, Mode, Result
 from khot.compare.machine import Commit, Machine
 from khot.compare.schema import SchemaError, read
+from khot.untrusted_files import read_json
 from khot.whole_files import write_json
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "SideRecord",
     "load",
     "load_record",
+    "read_result",
     "results_path",
     "save",
 ]
@@ -158,10 +159,15 @@ _Record = TypeVar("_Record")
 def load_record(kind: type[_Record], suite: str, root: Path) -> _Record:
     """The committed measurement of a suite that has its own record."""
     path = results_path(suite, root)
+    return read(kind, read_result(path), path.name)
+
+
+def read_result(path: Path) -> Any:
+    """The value in a file of results; a `SchemaError` if it is not JSON."""
     try:
-        return read(kind, json.loads(path.read_text(encoding="utf-8")), path.name)
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+        return read_json(path, "khot bench")
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
 
 
 def save(document: Document, path: Path) -> None:
@@ -171,10 +177,7 @@ def save(document: Document, path: Path) -> None:
 
 def load(path: Path) -> Document:
     """Read and validate a document; a `SchemaError` names the file and the place."""
-    try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+    value = read_result(path)
     found = cast(dict[str, Any], value).get("schema") if isinstance(value, dict) else None
     if found != SCHEMA:
         raise SchemaError(f"{path} has schema {found!r}, this khot reads {SCHEMA}: run the suite again")

@@ -65,7 +65,17 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from khot import constraints, designs, estimators, losses, metrics, nn, schedules
+# _interpreter is first: a sub-interpreter must be refused before torch is imported.
+from khot import (
+    _interpreter,  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    constraints,
+    designs,
+    estimators,
+    losses,
+    metrics,
+    nn,
+    schedules,
+)
 from khot.calibration import calibrate_temperature
 from khot.designs import sample
 from khot.relaxations import (

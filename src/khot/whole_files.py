@@ -1,4 +1,9 @@
-"""Atomic writes: a reader sees the old file or the new one, never a half-written one."""
+"""Atomic writes: a reader sees the old file or the new one, never a half-written one.
+
+Everything is written to a temporary file in the same folder, brought to the disk, and only then renamed. A
+full disk, Ctrl-C or a kill leaves the old file; after a kill the temporary file, ``.<name>.<letters>``, stays
+too.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +11,89 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_json", "write_text"]
+__all__ = ["Writer", "json_writer", "replacing", "write_json", "write_text", "write_together"]
+
+Writer = Callable[[Path], object]
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A temporary file beside ``path``; it replaces ``path`` if writing succeeds."""
+    """A temporary file beside ``path``; it replaces ``path`` if writing succeeds.
+
+    Raises:
+        OSError: if the disk is full, or the file cannot be written for another reason; it names ``path``.
+    """
+    with _failures_named(path), _temporary(path) as temporary:
+        yield temporary
+        _bring_to_disk(temporary)
+        temporary.replace(path)
+
+
+def write_together(files: Mapping[Path, Writer]) -> None:
+    """Write files that belong together; all are complete before the first one replaces its old one.
+
+    Args:
+        files: for each path a function that writes its content to the (temporary) path it is given.
+    """
+    with contextlib.ExitStack() as stack:
+        ready: dict[Path, Path] = {}
+        for path, write in files.items():
+            with _failures_named(path):
+                ready[path] = stack.enter_context(_temporary(path))
+                write(ready[path])
+                _bring_to_disk(ready[path])
+        for path, temporary in ready.items():
+            with _failures_named(path):
+                temporary.replace(path)
+
+
+def write_json(value: Any, path: Path) -> None:
+    """Write ``value`` as JSON; if that fails, the old file stays."""
+    write_together({path: json_writer(value)})
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write ``text``; if that fails, the old file stays."""
+    write_together({path: _text_writer(text)})
+
+
+def json_writer(value: Any) -> Writer:
+    """A writer of ``value`` as JSON, for :func:`write_together`; what JSON lacks is refused at once."""
+    return _text_writer(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _text_writer(text: str) -> Writer:
+    return lambda file: file.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Generator[Path]:
+    """An empty file beside ``path``, which is removed at the end if it is still there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(value: Any, path: Path) -> None:
-    """Write ``value`` as JSON; if that fails, the old file stays."""
-    write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", path)
+def _bring_to_disk(file: Path) -> None:
+    """Some file systems report only now that they are full; after a rename it would be too late."""
+    file.chmod(0o644)
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
 
 
-def write_text(text: str, path: Path) -> None:
-    """Write ``text``; if that fails, the old file stays."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+@contextlib.contextmanager
+def _failures_named(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = f"{path} could not be written and is as before: {error.strerror or error}"
+        raise OSError(reason) if error.errno is None else OSError(error.errno, reason) from error

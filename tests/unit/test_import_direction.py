@@ -27,7 +27,15 @@ ORDER = [
 ]
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 # Beside the relaxations, which do not import them.
-BESIDE = {"calibration", "constraints", "metrics", "schedules", "whole_files"}
+BESIDE = {
+    "_interpreter",
+    "calibration",
+    "constraints",
+    "metrics",
+    "schedules",
+    "untrusted_files",
+    "whole_files",
+}
 MAY_IMPORT_BESIDE = {name for name, rank in RANK.items() if rank > RANK["relaxations"]}
 
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PARTS = {
     "__init__.py",
     "__main__.py",
+    "_interpreter.py",
     "apps",
     "calibration.py",
     "cli",
@@ -31,6 +32,7 @@ PARTS = {
     "relaxations",
     "schedules.py",
     "testing",
+    "untrusted_files.py",
     "vision",
     "whole_files.py",
 }

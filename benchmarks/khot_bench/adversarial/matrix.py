@@ -14,12 +14,12 @@ from typing import Literal
 from khot.compare.cost.failure import ended
 from khot.compare.cost.side import Kind, load_side
 from khot.compare.machine import describe_origin
-from khot.compare.schema import SchemaError, read
+from khot.compare.schema import read
 from khot.relaxations import registry
 from khot_bench.adversarial.reported import REPORTED
 from khot_bench.adversarial.traps import TRAPS
 from khot_bench.peers import PeerAbsent, all_peers
-from khot_bench.results import results_path
+from khot_bench.results import load_record
 
 __all__ = ["ALL_TRAPS", "Cell", "Matrix", "Row", "contestants", "load_matrix", "run_matrix", "run_row"]
 
@@ -115,8 +115,4 @@ def run_row(source: str, seconds: float = 20.0) -> tuple[Cell, ...]:
 
 def load_matrix(root: Path) -> Matrix:
     """The committed matrix."""
-    path = results_path("adversarial", root)
-    try:
-        return read(Matrix, json.loads(path.read_text(encoding="utf-8")), path.name)
-    except json.JSONDecodeError as error:
-        raise SchemaError(f"{path} is not JSON: {error}") from error
+    return load_record(Matrix, "adversarial", root)

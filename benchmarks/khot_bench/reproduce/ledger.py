@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from khot.compare.machine import describe_origin
+from khot.untrusted_files import read_json
 from khot.whole_files import write_json
 
 __all__ = ["Ledger", "Numbers", "Settings", "load_ledger", "mean_and_error"]
@@ -74,7 +75,7 @@ def load_ledger(name: str, path: Path) -> Ledger:
     if not path.exists():
         return Ledger(name)
     try:
-        document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        document = cast("dict[str, Any]", read_json(path, "load_ledger"))
         runs = [(dict(run["settings"]), dict(run["numbers"])) for run in document["runs"]]
         return Ledger(name, runs, str(document["origin"]))
     except (KeyError, TypeError, ValueError) as error:

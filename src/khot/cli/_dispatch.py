@@ -63,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return command(arguments) or 0
     except SystemExit as stop:  # how typer and argparse end, well or not
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:
+        sys.stderr.write("khot: stopped\n")
+        return 130
 
 
 def _find(name: str) -> Command:

@@ -112,8 +112,12 @@ def compare(
         for grid in comparison_grids(comparison):
             show_grid(grid, console)
     show_answer(answer(comparison), console)
-    write_json(dataclasses.asdict(comparison), output / "compare.json")
-    write_text(page(comparison), output / "index.html")
+    try:
+        write_json(dataclasses.asdict(comparison), output / "compare.json")
+        write_text(page(comparison), output / "index.html")
+    except OSError as error:
+        typer.echo(f"khot: {error}", err=True)
+        raise typer.Exit(1) from None
     typer.echo(
         f"The report is {(output / 'index.html').resolve()}; its numbers are in compare.json beside it."
     )

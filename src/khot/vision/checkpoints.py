@@ -7,21 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from khot.vision.config import NetworkConfig
 from khot.vision.models import Network, from_config
-from khot.vision.tensor_files import read_tensors, write_tensors
-from khot.whole_files import write_json
+from khot.vision.tensor_files import check_fits, read_tensors, tensor_writer
+from khot.whole_files import json_writer, write_together
 
 __all__ = ["load_network", "load_weights", "save_network"]
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
+_OWNER = "the network of this configuration"
 
 
 def save_network(model: Network, folder: str | Path, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a network to a folder: `config.json` and `model.safetensors`, each completely or not at all.
+    """Write a network to a folder: `config.json` and `model.safetensors`, completely or not at all.
 
     The weights file holds the configuration too, so that a later change of `config.json` is detected.
 
@@ -43,8 +45,12 @@ def save_network(model: Network, folder: str | Path, weights: Mapping[str, Tenso
     """
     config = model.config.to_dict()
     tensors = dict(model.state_dict() if weights is None else weights)
-    write_tensors(tensors, {"config": config}, Path(folder) / _WEIGHTS)
-    write_json(config, Path(folder) / _CONFIG)
+    write_together(
+        {
+            Path(folder) / _WEIGHTS: tensor_writer(tensors, {"config": config}),
+            Path(folder) / _CONFIG: json_writer(config),
+        }
+    )
 
 
 def load_network(folder: str | Path) -> Network:
@@ -69,6 +75,7 @@ def load_network(folder: str | Path) -> Network:
     tensors, about = read_tensors(folder / _WEIGHTS)
     if isinstance(about.get("config"), dict):
         _check_same(folder, config.to_dict(), cast("dict[str, Any]", about["config"]))
+    _check_size(config, tensors, folder)
     model = from_config(config)
     load_weights(model, tensors, str(folder / _WEIGHTS))
     return model.eval()
@@ -88,19 +95,21 @@ def load_weights(model: Network, tensors: Mapping[str, Tensor], source: str) -> 
         Traceback (most recent call last):
         ValueError: nowhere lacks cls_token, which the network of this configuration has
     """
-    expected = cast("dict[str, Tensor]", model.state_dict())
-    for name, tensor in expected.items():
-        if name not in tensors:
-            raise ValueError(f"{source} lacks {name}, which the network of this configuration has")
-        if tensors[name].shape != tensor.shape:
-            raise ValueError(
-                f"{source}: {name} has the shape {tuple(tensors[name].shape)}, "
-                f"this configuration asks for {tuple(tensor.shape)}"
-            )
-    unknown = [name for name in tensors if name not in expected]
-    if unknown:
-        raise ValueError(f"{source} has {unknown[0]}, which the network of this configuration lacks")
+    check_fits(cast("dict[str, Tensor]", model.state_dict()), tensors, source, _OWNER)
     model.load_state_dict(dict(tensors))
+
+
+def _check_size(config: NetworkConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Compare sizes before memory is taken: a configuration can ask for any, the weights have theirs."""
+    asking = f"load_network: {folder / _CONFIG} asks for"
+    if config.depth > len(tensors):
+        raise ValueError(f"{asking} {config.depth} blocks, {folder / _WEIGHTS} has {len(tensors)} tensors")
+    try:
+        with torch.device("meta"):
+            expected = from_config(config).state_dict()
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise ValueError(f"{asking} a network that is too large ({error})") from error
+    check_fits(expected, tensors, str(folder / _WEIGHTS), _OWNER)
 
 
 def _check_same(folder: Path, given: Mapping[str, Any], saved: Mapping[str, Any]) -> None:

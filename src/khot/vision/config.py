@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, cast
 from khot.relaxations._arguments import check_choice
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
+from khot.untrusted_files import read_object
 
 __all__ = ["MODELS", "NetworkConfig", "preset", "preset_names"]
 
@@ -142,6 +142,8 @@ class NetworkConfig:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> NetworkConfig:
         """A configuration from a dictionary; an unknown field is an error that names it."""
+        if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"NetworkConfig: fields must be an object, got {fields!r}")
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:
@@ -151,13 +153,7 @@ class NetworkConfig:
     @classmethod
     def from_json(cls, path: str | Path) -> NetworkConfig:
         """A configuration from a JSON file."""
-        try:
-            fields: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"NetworkConfig: {path} is not JSON ({error})") from error
-        if not isinstance(fields, dict):
-            raise ValueError(f"NetworkConfig: {path} must hold an object, got {type(fields).__name__}")
-        return cls.from_dict(cast("dict[str, Any]", fields))
+        return cls.from_dict(read_object(path, "NetworkConfig"))
 
 
 _PRESETS: dict[str, dict[str, Any]] = {

@@ -20,6 +20,8 @@ def command(monkeypatch):
     def ending(arguments):
         calls.append(arguments)
         how = arguments[0] if arguments else ""
+        if how == "Ctrl-C":
+            raise KeyboardInterrupt
         if how.startswith("exit"):
             raise SystemExit({"exit 3": 3, "exit message": "a text"}.get(how))
         return 4 if how == "return" else None
@@ -32,7 +34,14 @@ def command(monkeypatch):
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [([], 0), (["exit"], 0), (["exit 3"], 3), (["exit message"], 1), (["return"], 4)],
+    [
+        ([], 0),
+        (["exit"], 0),
+        (["exit 3"], 3),
+        (["exit message"], 1),
+        (["return"], 4),
+        (["Ctrl-C"], 130),
+    ],
 )
 def test_a_command_gets_its_arguments_and_gives_its_exit_code(command, arguments, code):
     assert main(["demo", *arguments]) == code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +15,8 @@ from torch import Tensor
 from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.settings import TrainSettings
-from khot.vision.tensor_files import read_tensors, write_tensors
-from khot.whole_files import write_json
+from khot.vision.tensor_files import check_fits, optimizer_moments, read_tensors, tensor_writer
+from khot.whole_files import json_writer, write_together
 
 __all__ = ["RunState"]
 
@@ -84,33 +85,52 @@ class RunState:
         for index, parts in moments.items():
             tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in parts.items()}
         about = {"run": self._run(), "history": self.history, "done": self.done}
-        write_tensors({**tensors, "idle": self.idle}, about, path)
-        write_json(dataclasses.asdict(self.settings), path.parent / "settings.json")
+        write_together(
+            {
+                path: tensor_writer({**tensors, "idle": self.idle}, about),
+                path.parent / "settings.json": json_writer(dataclasses.asdict(self.settings)),
+            }
+        )
 
     def restore(self, path: Path) -> None:
         """Load the state of a stopped run; a `ValueError` if its settings differ."""
         tensors, about = read_tensors(path)
-        if not {"run", "history", "done"} <= set(about):
+        if not {"run", "history", "done"} <= set(about) or not isinstance(about["run"], Mapping):
             raise ValueError(f"train: {path} is not the state of a run")
+        before = cast("Mapping[str, Any]", about["run"])
         for name, value in self._run().items():
-            if about["run"].get(name) != value and name != "checkpoint_steps":
+            if before.get(name) != value and name != "checkpoint_steps":
                 raise ValueError(
-                    f"train: {path} is of a run with {name} = {json.dumps(about['run'].get(name))}, "
+                    f"train: {path} is of a run with {name} = {json.dumps(before.get(name))}, "
                     f"asked for {json.dumps(value)}; choose another folder"
                 )
-        own = self._tensors()
-        moments: dict[int, dict[str, Tensor]] = {}
+        # Everything is checked before anything is loaded.
+        history, done = self._progress(path, about)
+        own = {**{f"model.{name}": tensor for name, tensor in self._tensors().items()}, "idle": self.idle}
+        moments = {
+            name.removeprefix("optimizer."): tensors.pop(name)
+            for name in list(tensors)
+            if name.startswith("optimizer.")
+        }
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        state = optimizer_moments(moments, parameters, f"train: {path}")
+        check_fits(own, tensors, f"train: {path}", "a run with these settings")
         with torch.no_grad():
-            for name, tensor in tensors.items():
-                part, _, rest = name.partition(".")
-                if part == "model":
-                    own[rest].copy_(tensor)
-                elif part == "optimizer":
-                    index, _, moment = rest.partition(".")
-                    moments.setdefault(int(index), {})[moment] = tensor
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
-        self.idle.copy_(tensors["idle"])
-        self.history, self.done = about["history"], int(about["done"])
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        self.history, self.done = history, done
+
+    def _progress(self, path: Path, about: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """The history and the number of steps as they were kept."""
+        history, done = about["history"], about["done"]
+        known = isinstance(history, dict) and set(cast("dict[str, Any]", history)) == set(self.history)
+        if not known or not isinstance(done, int) or not 0 <= done <= self.settings.steps:
+            raise ValueError(f"train: {path} has a history that no run with these settings can have")
+        for name, value in cast("dict[str, Any]", history).items():
+            if not isinstance(value, int | float if name == "seconds" else list):
+                raise ValueError(f"train: {path} has a history whose {name} is {value!r}")
+        return cast("dict[str, Any]", history), done
 
     def _run(self) -> dict[str, Any]:
         """What must be the same for a run to go on, as JSON gives it back."""

@@ -23,12 +23,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from khot.apps.sae._decoder_norms import row_norms
+from khot.untrusted_files import read_object
 from khot.whole_files import replacing, write_json
 
 __all__ = ["ActivationStore", "collect_activations"]
 
 _STORE = "store.json"
 _FILES = {"activations": "activations-{:05d}.npy", "rows": "rows-{:05d}.npy", "tokens": "tokens-{:05d}.npy"}
+
+_TYPES = {"activations": ("float16", "float32"), "rows": ("int32",), "tokens": ("int32",)}
 
 Dtype = Literal["float16", "float32"]
 Batch = Tensor | Mapping[str, Tensor]
@@ -57,11 +60,14 @@ class ActivationStore:
         if not path.is_file():
             raise FileNotFoundError(f"ActivationStore: there is no {path}; collect_activations writes it")
         try:
-            document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+            document = read_object(path, "ActivationStore")
             self.about: dict[str, Any] = dict(document["about"])
             self.d: int = int(document["d"])
             self.shard_rows: list[int] = [int(count) for count in document["shard_rows"][:shards]]
-            self.norm_limit: float | None = document["norm_limit"]
+            limit = document["norm_limit"]
+            self.norm_limit: float | None = None if limit is None else float(limit)
+            if self.d < 0 or any(count < 0 for count in self.shard_rows):
+                raise ValueError("a size is negative")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"ActivationStore: {path} does not describe activations ({error!r})") from error
         self._starts = np.concatenate([[0], np.cumsum(self.shard_rows, dtype=np.int64)])
@@ -94,6 +100,10 @@ class ActivationStore:
         if not tokens.size:
             raise ValueError("ActivationStore: no tokens were kept with these activations")
         place = int(self._shard("rows", shard)[row - self._starts[shard]])
+        if not 0 <= place < tokens.size:
+            raise ValueError(
+                f"ActivationStore: row {row} is at token {place}, of {tokens.size} that were kept"
+            )
         sequence, position = divmod(place, tokens.shape[1])
         first = max(position - before, 0)
         line = tokens[sequence, first : position + after + 1]
@@ -105,6 +115,12 @@ class ActivationStore:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"ActivationStore: {path} cannot be read ({error})") from error
+        if not isinstance(array, np.ndarray) or array.dtype not in _TYPES[kind]:
+            raise ValueError(f"ActivationStore: {path} must hold an array of {' or '.join(_TYPES[kind])}")
+        if array.ndim != (1 if kind == "rows" else 2) or (kind == "activations" and array.shape[1] != self.d):
+            raise ValueError(
+                f"ActivationStore: {path} has the shape {array.shape}, {_STORE} says d = {self.d}"
+            )
         if kind != "tokens" and len(array) != self.shard_rows[number]:
             raise ValueError(
                 f"ActivationStore: {path} has {len(array)} rows, {_STORE} says {self.shard_rows[number]}"
@@ -308,5 +324,5 @@ def _started(name: str, folder: Path, settings: Mapping[str, Any]) -> dict[str, 
                 f"{json.dumps(store.about.get(field))}, asked for "
                 f"{json.dumps(value)}; choose another folder"
             )
-    document = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+    document = read_object(path, name)
     return {**document, "finished": bool(document.get("finished"))}

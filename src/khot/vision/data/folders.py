@@ -94,7 +94,8 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
         try:
             with pillow.open(self.files[index]) as opened:
                 picture = opened.convert("RGB" if self.channels == 3 else "L")
-        except OSError as error:  # also what Pillow raises for a truncated or foreign file
+        # A truncated or foreign file; a broken PNG; a picture that unpacks to more than Pillow allows.
+        except (OSError, SyntaxError, ValueError, pillow.DecompressionBombError) as error:
             raise ValueError(f"data.load: cannot read {self.files[index]} ({error})") from error
         width, height = picture.size
         mirrored = False

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from khot.untrusted_files import unpacked
 from khot.vision.data.images import ImageTensors
 
 __all__ = ["has_idx_files", "idx_images", "read_idx"]
@@ -68,10 +67,9 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _content(file: Path) -> bytes:
-    content = file.read_bytes()
     if file.suffix != ".gz":
-        return content
+        return file.read_bytes()
     try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"data.load: {file} is truncated or no gzip file ({error})") from error
+        return unpacked(file)
+    except ValueError as error:
+        raise ValueError(f"data.load: {file} is {error}") from error

@@ -177,11 +177,11 @@ class _Run:
             }
         )
         position.epoch, position.step, position.loss_sum = position.epoch + 1, 0, 0.0
-        self._save_state()
         weights = {name: whole(tensor) for name, tensor in self.model.state_dict().items()}
         if self.processes.leads:
             save_network(self.model, self.output, weights)
             _write_csv(position.history, self.output / "metrics.csv")
+        self._save_state()  # last: a run that is stopped before this line writes those files again
 
     def _step(self, order: Tensor) -> float:
         settings, position = self.settings, self.position

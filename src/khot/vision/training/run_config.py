@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+from khot.untrusted_files import read_object
 from khot.vision.config import NetworkConfig, preset
 from khot.vision.data import FolderImages, ImageTensors
 from khot.vision.training.settings import TrainSettings
@@ -61,14 +61,10 @@ class RunConfig:
     @classmethod
     def from_json(cls, path: str | Path) -> RunConfig:
         """A run from a JSON file: an object with the objects ``network`` and ``training``."""
-        try:
-            parts: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"RunConfig: {path} is not JSON ({error})") from error
-        if not isinstance(parts, dict) or set(cast("dict[str, Any]", parts)) != {"network", "training"}:
+        parts = read_object(path, "RunConfig")
+        if set(parts) != {"network", "training"}:
             raise ValueError(f"RunConfig: {path} must hold an object with 'network' and 'training'")
-        fields = cast("dict[str, dict[str, Any]]", parts)
-        return cls(NetworkConfig.from_dict(fields["network"]), TrainSettings.from_dict(fields["training"]))
+        return cls(NetworkConfig.from_dict(parts["network"]), TrainSettings.from_dict(parts["training"]))
 
     def changed(self, network: dict[str, Any], training: dict[str, Any]) -> RunConfig:
         """A copy of the run with some fields changed."""

@@ -73,6 +73,8 @@ class TrainSettings:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
         """Settings from a dictionary; an unknown field is an error that names it."""
+        if not isinstance(fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"TrainSettings: fields must be an object, got {fields!r}")
         known = [field.name for field in dataclasses.fields(cls)]
         unknown = [name for name in fields if name not in known]
         if unknown:

@@ -13,13 +13,14 @@ from torch import Tensor
 
 from khot.vision.checkpoints import load_weights
 from khot.vision.models import Network
-from khot.vision.tensor_files import read_tensors, write_tensors
+from khot.vision.tensor_files import optimizer_moments, read_tensors, write_tensors
 from khot.vision.training.processes import Processes, placed_like, whole
 from khot.vision.training.run_config import RunConfig
 
 __all__ = ["Position", "restore_state", "save_state", "state_path"]
 
 _PARTS = ("model", "optimizer", "rng")
+_MEASURED = {"epoch", "train_loss", "test_loss", "top1", "top5", "seconds"}
 
 
 @dataclass
@@ -85,27 +86,70 @@ def restore_state(
         raise ValueError(
             f"train: {path} was written by {about['processes']} processes, there are {processes.count} now"
         )
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = tensor
+    # Everything is checked before anything is loaded.
+    position = _position(path, config, about["position"])
+    parts = _parts(path, tensors)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    found = optimizer_moments(parts["optimizer"], parameters, f"train: {path}")
+    moments = {
+        number: {name: placed_like(tensor, parameters[number]) for name, tensor in of_parameter.items()}
+        for number, of_parameter in found.items()
+    }
+    rng = _random_state(path, parts["rng"].get(str(processes.rank)))
     own = model.state_dict()
     weights = {name: placed_like(t, own.get(name, t)) for name, t in parts["model"].items()}
     load_weights(model, weights, str(path))
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    moments: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in parts["optimizer"].items():
-        index, _, rest = name.partition(".")
-        moments.setdefault(int(index), {})[rest] = placed_like(tensor, parameters[int(index)])
     optimizer.load_state_dict({**optimizer.state_dict(), "state": moments})
-    torch.set_rng_state(parts["rng"][str(processes.rank)])
-    return Position(**about["position"])
+    torch.set_rng_state(rng)
+    return position
 
 
-def _check_same_run(path: Path, asked: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+def _parts(path: Path, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        if part not in parts:
+            raise ValueError(f"train: {path} has {name}, which the state of a run lacks")
+        parts[part][rest] = tensor
+    return parts
+
+
+def _random_state(path: Path, kept: Tensor | None) -> Tensor:
+    try:
+        if kept is None:
+            raise TypeError("it is missing")
+        torch.Generator().set_state(kept)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"train: {path} has no random state for this process ({error})") from error
+    return kept
+
+
+def _position(path: Path, config: RunConfig, kept: Any) -> Position:
+    """The progress as it was kept; a `ValueError` if no run with these settings can have made it."""
+    try:
+        position = Position(**kept)
+        if (
+            type(position.epoch) is type(position.step) is int
+            and 0 <= position.epoch <= config.training.epochs
+            and position.step >= 0
+            and float(position.loss_sum) == position.loss_sum
+            and float(position.seconds) >= 0
+            and len(position.history) == position.epoch
+            and all(set(row) >= _MEASURED for row in position.history)
+        ):
+            return position
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(f"train: {path} has a position that no run can have: {json.dumps(kept)[:200]}")
+
+
+def _check_same_run(path: Path, asked: Mapping[str, Any], saved: Any) -> None:
     for part, fields in asked.items():
+        kept = cast("Mapping[str, Any]", saved).get(part) if isinstance(saved, Mapping) else None
+        if not isinstance(kept, Mapping):
+            raise ValueError(f"train: {path} is not the state of a run")
         for name, value in cast("dict[str, Any]", fields).items():
-            before = cast("dict[str, Any]", saved[part]).get(name)
+            before = cast("Mapping[str, Any]", kept).get(name)
             if before != value:
                 raise ValueError(
                     f"train: {path} is of a run with {part}.{name} = {json.dumps(before)}, asked for "

@@ -10,29 +10,38 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
+from khot.untrusted_files import read_object
+
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder
 
-__all__ = ["NAME", "check_same", "filled", "read_config", "stated", "whole_number"]
+__all__ = [
+    "NAME",
+    "TYPES",
+    "check_same",
+    "check_shapes",
+    "filled",
+    "read_config",
+    "sizes_of",
+    "stated",
+    "whole_number",
+]
 
 NAME = "SparseAutoencoder.load"
+TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """A JSON object in a file; the errors name the file."""
     if not path.is_file():
         raise FileNotFoundError(f"{NAME}: there is no {path}")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{NAME}: {path} is not JSON ({error})") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{NAME}: {path} must hold an object, got {type(config).__name__}")
-    return cast("dict[str, Any]", config)
+    return read_object(path, NAME)
 
 
 def stated(config: Mapping[str, Any], field: str, path: Path) -> Any:
     """A required field of the configuration; nothing is guessed."""
+    if not isinstance(config, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"{NAME}: {path} must state {field!r} in an object, got {config!r}")
     if config.get(field) is None:
         raise ValueError(f"{NAME}: {path} does not state {field!r}, and nothing is guessed; write it there")
     return config[field]
@@ -58,19 +67,41 @@ def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
             )
 
 
+def check_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: Path) -> None:
+    """Compare tensors with the sizes of a configuration, before memory of these sizes is taken."""
+    for name, shape in shapes.items():
+        if name not in tensors:
+            raise ValueError(f"{NAME}: {source} lacks {name}")
+        found = tensors[name]
+        if tuple(found.shape) != shape:
+            raise ValueError(
+                f"{NAME}: {source}: {name} has the shape {tuple(found.shape)}, "
+                f"the configuration asks for {shape}"
+            )
+        if found.dtype not in TYPES:
+            raise ValueError(
+                f"{NAME}: {source}: {name} has the type {found.dtype}, which must be of real numbers"
+            )
+        if not bool(found.isfinite().all()):
+            raise ValueError(f"{NAME}: {source}: {name} has entries that are not finite")
+
+
+def sizes_of(tensors: Mapping[str, Tensor], name: str, source: Path) -> tuple[int, int]:
+    """The two sizes of a matrix, which must be there, of real numbers."""
+    if name not in tensors:
+        raise ValueError(f"{NAME}: {source} lacks {name}")
+    shape, dtype = tuple(tensors[name].shape), tensors[name].dtype
+    if len(shape) != 2 or dtype not in TYPES:
+        raise ValueError(
+            f"{NAME}: {source}: {name} must be a matrix of real numbers, got {dtype} of the shape {shape}"
+        )
+    return shape[0], shape[1]
+
+
 def filled(autoencoder: SparseAutoencoder, tensors: Mapping[str, Tensor], source: Path) -> SparseAutoencoder:
     """The autoencoder with these parameters, by name; a `ValueError` names a tensor that does not fit."""
     wanted = dict(autoencoder.named_parameters())
-    for name, parameter in wanted.items():
-        if name not in tensors:
-            raise ValueError(f"{NAME}: {source} lacks {name}")
-        if tensors[name].shape != parameter.shape:
-            raise ValueError(
-                f"{NAME}: {source}: {name} has the shape {tuple(tensors[name].shape)}, "
-                f"the configuration asks for {tuple(parameter.shape)}"
-            )
-        if not bool(tensors[name].isfinite().all()):
-            raise ValueError(f"{NAME}: {source}: {name} has entries that are not finite")
+    check_shapes(tensors, {name: tuple(parameter.shape) for name, parameter in wanted.items()}, source)
     unknown = [name for name in tensors if name not in wanted]
     if unknown:
         raise ValueError(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
-from khot.apps.sae.files._reading import NAME, filled
+from khot.apps.sae.files._reading import NAME, check_shapes, filled, sizes_of
+from khot.untrusted_files import check_archive
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder
@@ -24,16 +28,16 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
     if not path.is_file():
         raise FileNotFoundError(f"{NAME}: there is no {path}")
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        arrays = _arrays(path)
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{NAME}: {path} is not a whole npz file of arrays ({error})") from error
     tensors = {"W_" + n[2:] if n[:2] in ("W_", "w_") else n: torch.as_tensor(a) for n, a in arrays.items()}
     for name in ("W_enc", "threshold"):
         if name not in tensors:
             raise ValueError(f"{NAME}: {path} lacks {name}, which JumpReLU needs")
+    d_in, latents = sizes_of(tensors, "W_enc", path)
     tensors["W_enc"] = tensors["W_enc"].T
-    latents, d_in = tensors["W_enc"].shape
+    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, d_in)}, path)
     made = make(
         d_in,
         latents,
@@ -45,3 +49,20 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
         dtype=tensors["W_enc"].dtype,
     )
     return filled(made, tensors, path)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file by name; each is read only if the archive holds all of it."""
+    sizes = check_archive(path)
+    arrays: dict[str, NDArray[Any]] = {}
+    with zipfile.ZipFile(path) as archive:
+        for name, size in sizes.items():
+            with archive.open(name) as member:
+                version = npy.read_magic(member)
+                header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+                shape, _, dtype = header(member)
+            if dtype.kind != "f" or math.prod(shape) * dtype.itemsize > size:
+                raise ValueError(f"{name} has {dtype} of the shape {shape} in {size} bytes")
+            with archive.open(name) as member:
+                arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
+    return arrays

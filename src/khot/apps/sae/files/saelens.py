@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from khot.apps.sae.files._reading import NAME, check_same, filled, read_config, stated, whole_number
-from khot.vision.tensor_files import read_tensors, write_tensors
-from khot.whole_files import write_json
+from khot.apps.sae.files._reading import (
+    NAME,
+    TYPES,
+    check_same,
+    check_shapes,
+    filled,
+    read_config,
+    sizes_of,
+    stated,
+    whole_number,
+)
+from khot.vision.tensor_files import read_tensors, tensor_writer
+from khot.whole_files import json_writer, write_together
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder
@@ -72,8 +82,12 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
     else:
         config |= {"k": options.k, "rescale_acts_by_decoder_norm": options.scale_by_decoder_norm}
     record = {field: config[field] for field in _SAVED if field in config}
-    write_tensors(tensors, {"khot_config": record}, folder / WEIGHTS)
-    write_json(config, folder / _CONFIG)
+    write_together(
+        {
+            folder / WEIGHTS: tensor_writer(tensors, {"khot_config": record}),
+            folder / _CONFIG: json_writer(config),
+        }
+    )
 
 
 def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
@@ -89,11 +103,10 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         if config.get(field, "none") not in ("none", None):
             raise ValueError(f"{NAME}: {path} has {field} = {config[field]!r}; khot reads 'none'")
     dtype = getattr(torch, str(stated(config, "dtype", path)).removeprefix("torch."), None)
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{NAME}: {path} has dtype {config['dtype']!r}, which torch does not know")
+    if dtype not in TYPES:
+        raise ValueError(f"{NAME}: {path} has dtype {config['dtype']!r}, which is no type of real numbers")
     tensors, about = read_tensors(weights)
-    if "W_enc" not in tensors:
-        raise ValueError(f"{NAME}: {weights} lacks W_enc")
+    sizes_of(tensors, "W_enc", weights)
     tensors["W_enc"] = tensors["W_enc"].T
     latents = whole_number(config, "d_sae", path)
     transcoder = architecture in _TRANSCODERS
@@ -111,15 +124,25 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         k = whole_number(config, "k", path)
     else:
         settings["activation"] = "jumprelu"
-        notes = cast("dict[str, Any]", config.get("metadata") or {})
-        k = int(notes.get("khot_k") or latents)
+        notes = config.get("metadata") or {}
+        written_by_khot = isinstance(notes, Mapping) and "khot_k" in notes
+        k = whole_number(cast("Mapping[str, Any]", notes), "khot_k", path) if written_by_khot else latents
     name = "topk_threshold" if architecture in _TRAINING else "threshold"
     if architecture != "topk":
         if name not in tensors:
             raise ValueError(f"{NAME}: {weights} lacks {name}, without which {architecture} is plain ReLU")
+        if tensors[name].dtype not in TYPES or not tensors[name].numel():
+            raise ValueError(f"{NAME}: {weights}: {name} must be real numbers, got {tensors[name]}")
         level = tensors.pop(name).float()
         settings["threshold"] = level if level.min() >= 0 or architecture not in _TRAINING else None
     if architecture == "matryoshka_batchtopk":
-        settings["prefixes"] = tuple(config.get("matryoshka_widths") or ())
+        widths: Any = config.get("matryoshka_widths") or ()
+        if not isinstance(widths, list | tuple) or not all(type(w) is int for w in cast("list[Any]", widths)):
+            raise ValueError(
+                f"{NAME}: {path} has matryoshka_widths = {widths!r}, which must be whole numbers"
+            )
+        settings["prefixes"] = tuple(cast("list[int]", widths))
     check_same(config, about.get("khot_config"), path)
-    return filled(make(whole_number(config, "d_in", path), latents, k, **settings), tensors, weights)
+    d_in = whole_number(config, "d_in", path)
+    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, settings["d_out"] or d_in)}, weights)
+    return filled(make(d_in, latents, k, **settings), tensors, weights)

@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from khot.apps.sae.files._reading import NAME, check_same, filled, read_config, stated, whole_number
-from khot.vision.tensor_files import read_tensors, write_tensors
-from khot.whole_files import write_json
+from khot.apps.sae.files._reading import (
+    NAME,
+    check_same,
+    check_shapes,
+    filled,
+    read_config,
+    stated,
+    whole_number,
+)
+from khot.vision.tensor_files import read_tensors, tensor_writer
+from khot.whole_files import json_writer, write_together
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder
@@ -64,8 +72,12 @@ def write(autoencoder: SparseAutoencoder, folder: Path, about: Mapping[str, Any]
         "transcode": options.transcoder,
         "d_in": options.d_in,
     }
-    write_tensors(tensors, {"khot_config": config}, folder / WEIGHTS)
-    write_json(config, folder / _CONFIG)
+    write_together(
+        {
+            folder / WEIGHTS: tensor_writer(tensors, {"khot_config": config}),
+            folder / _CONFIG: json_writer(config),
+        }
+    )
 
 
 def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
@@ -76,7 +88,10 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
     if activation != "topk":
         raise ValueError(f"{NAME}: {path} has activation {activation!r}; khot reads 'topk'")
     d_in = whole_number(config, "d_in", path)
-    latents = int(config.get("num_latents") or 0) or d_in * whole_number(config, "expansion_factor", path)
+    if config.get("num_latents"):
+        latents = whole_number(config, "num_latents", path)
+    else:
+        latents = d_in * whole_number(config, "expansion_factor", path)
     tensors, about = read_tensors(weights)
     k = whole_number(config, "k", path)
     check_same(config, about.get("khot_config"), path)
@@ -86,6 +101,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
             f"{NAME}: {weights} {f'has {unknown[0]}' if unknown else 'lacks encoder.weight'}, unlike "
             "sparsify's files"
         )
+    tensors = {_NAMES[name]: tensor for name, tensor in tensors.items()}
+    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, d_in)}, weights)
     autoencoder = make(
         d_in,
         latents,
@@ -94,6 +111,6 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         skip=bool(config.get("skip_connection", False)),
         multi_topk=bool(config.get("multi_topk", False)),
         normalize_decoder=bool(config.get("normalize_decoder", True)),
-        dtype=tensors["encoder.weight"].dtype,
+        dtype=tensors["W_enc"].dtype,
     )
-    return filled(autoencoder, {_NAMES[name]: tensor for name, tensor in tensors.items()}, weights)
+    return filled(autoencoder, tensors, weights)

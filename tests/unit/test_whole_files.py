@@ -1,0 +1,169 @@
+"""Writes that are stopped at any point, or meet a full disk, leave the old file."""
+
+import errno
+import json
+import os
+import tempfile
+
+import pytest
+
+from khot.whole_files import json_writer, replacing, write_json, write_text, write_together
+
+# Each child is killed at another line of the code that writes, the last one not at all. What it leaves must
+# be the old files or the new ones, whole.
+KILLED = """
+import itertools, json, os, signal, sys, warnings
+from pathlib import Path
+import torch
+from khot import whole_files
+from khot.vision import tensor_files
+folder = Path({folder!r})
+FILES = {{whole_files.__file__, tensor_files.__file__}}
+{write}
+
+def killed_at(line):
+    seen = 0
+    def trace(frame, event, argument):
+        nonlocal seen
+        if frame.f_code.co_filename not in FILES:
+            return None
+        seen += event == "line"
+        if seen == line:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+    sys.settrace(trace)
+
+write("old")
+states = []
+for line in itertools.count(1):
+    child = os.fork()
+    if child == 0:
+        killed_at(line)
+        write("new")
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    states.append(read())
+    if code == 0:
+        break
+    assert code == -signal.SIGKILL
+    if states[-1] == "new":
+        write("old")
+print(json.dumps(states))
+"""
+
+TEXT = """
+def write(what): whole_files.write_text(what * 100_000, folder / "file")
+def read():
+    text = (folder / "file").read_text()
+    assert text in ("old" * 100_000, "new" * 100_000)
+    return text[:3]
+"""
+NETWORK = """
+from khot.vision import from_config, load_network, preset, save_network
+def network(what):
+    torch.manual_seed(0)
+    made = from_config(preset("digits", depth=1, width=16))
+    with torch.no_grad():
+        made.head.bias.fill_(1.0 if what == "new" else 0.0)
+        made.norm.bias.fill_(1.0 if what == "new" else 0.0)
+    return made
+def write(what): save_network(network(what), folder)
+def read():
+    loaded = load_network(folder)
+    return next(what for what in ("old", "new")
+                if all(torch.equal(a, b) for a, b in zip(loaded.parameters(), network(what).parameters())))
+"""
+
+
+@pytest.mark.parametrize(("write", "least"), [(TEXT, 20), (NETWORK, 40)], ids=["text", "network"])
+def test_a_kill_at_any_line_leaves_the_old_file_or_the_new_one(write, least, run_python, tmp_path):
+    states = json.loads(run_python(KILLED.format(folder=str(tmp_path), write=write)))
+    assert len(states) > least
+    assert states[0] == "old"
+    assert states[-1] == "new"
+    assert states == sorted(states, reverse=True), "new after the last rename, and not before"
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Temporary files are on a device that is full: what they are given is refused with ENOSPC."""
+
+    def on_full_device(dir, prefix):
+        name = os.path.join(dir, f"{prefix}full")
+        os.symlink("/dev/full", name)
+        return os.open(name, os.O_RDWR), name
+
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    monkeypatch.setattr(tempfile, "mkstemp", on_full_device)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_full_disk_is_reported_and_nothing_is_lost(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def by_hand():
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            file.write(b"new" * 100_000)
+
+    for write in (lambda: write_text("new", path), lambda: write_json([1, 2], path), by_hand):
+        with pytest.raises(
+            OSError, match=r"file could not be written and is as before: No space left"
+        ) as error:
+            write()
+        assert error.value.errno == errno.ENOSPC
+        assert path.read_text() == "old"
+        assert os.listdir(tmp_path) == ["file"]
+
+
+LIMITED = """
+import resource
+from pathlib import Path
+import numpy, torch
+from khot.apps.sae import SparseAutoencoder, collect_activations
+from khot.vision import from_config, preset, save_network
+from khot.whole_files import write_json
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+folder = Path({folder!r})
+network = torch.nn.Sequential(torch.nn.Identity())
+for name, write in {{
+    "json": lambda to: write_json(list(range(5000)), to / "file.json"),
+    "network": lambda to: save_network(from_config(preset("digits")), to),
+    "saelens": lambda to: SparseAutoencoder(32, 256, 3).save(to),
+    "sparsify": lambda to: SparseAutoencoder(32, 256, 3).save(to, "sparsify"),
+    "activations": lambda to: collect_activations(network, "0", torch.ones(1, 100, 100), to),
+}}.items():
+    try:
+        write(folder / name)
+        print(name, "was written")
+    except OSError as error:
+        assert "could not be written and is as before" in str(error), error
+    left = list((folder / name).iterdir())
+    assert left == [], left
+print("done")
+"""
+
+
+def test_a_disk_that_fills_half_way_is_reported_for_every_kind_of_file(run_python, tmp_path):
+    assert run_python(LIMITED.format(folder=str(tmp_path))) == "done"
+
+
+def test_files_that_belong_together_are_replaced_together(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    write_together({first: json_writer(1), second: json_writer(1)})
+
+    def fails(file):
+        file.write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_together({first: json_writer(2), second: fails})
+    assert [json.loads(path.read_text()) for path in (first, second)] == [1, 1]
+    assert sorted(os.listdir(tmp_path)) == ["first", "second"]
+
+
+def test_what_json_lacks_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_json(float("nan"), tmp_path / "new" / "file")
+    assert not (tmp_path / "new").exists()
