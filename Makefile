@@ -5,7 +5,8 @@ python := .venv/bin/python
 pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
 	-n logical --maxprocesses 4 --ignore=tests/extra
 
-.PHONY: help venv demo test test-full test-extra test-gpu test-all format bench bench-peers docs sanitize clean distclean \
+.PHONY: help venv demo test test-full test-extra test-gpu test-all test-matrix test-aarch64 format bench bench-peers docs \
+	sanitize dist clean distclean \
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
@@ -40,6 +41,12 @@ test-extra: venv ## the tests that need more: R, a browser, several processes, p
 test-gpu: venv ## the operators and kernels on a GPU: a result file to send in (nobody has run them yet)
 	@KHOT_TRITON=1 $(python) -m pytest -n 0 tests/extra/gpu $(PYTEST_ARGS)
 	@KHOT_TRITON=1 $(python) -m khot bench gpu
+
+test-matrix: ## one wheel on every Python that is here, oldest and newest torch and NumPy (minutes each)
+	@tools/test_matrix.sh
+
+test-aarch64: venv ## the kernels on aarch64: cross-compiled, run by qemu
+	@tools/test_cross.sh aarch64
 
 test-all: ## test, test-full, then test-extra
 	@$(MAKE) test
@@ -89,6 +96,10 @@ docs: ## the documentation, into docs/_build/html
 
 sanitize: venv ## the kernels under the address and undefined-behaviour sanitizers
 	@PYTHON=$(python) tools/sanitize.sh
+
+dist: ## the source archive and the wheel, into dist/; installed and tested in empty environments
+	@tools/build_dist.sh
+	@tools/test_dist.sh
 
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist src/*.egg-info src/khot/_native*.so .pytest_cache .ruff_cache .hypothesis
