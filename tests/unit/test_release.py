@@ -42,7 +42,12 @@ def test_one_version(release):
 def test_no_other_file_states_it(release):
     """Those that do are read by check_release.py; records of measurements keep the version they were made with."""
     base = release.version().partition(".dev")[0]
-    sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tools").iterdir(), ROOT / "setup.py", ROOT / "docs/conf.py"]
+    sources = [
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "tools").iterdir(),
+        ROOT / "setup.py",
+        ROOT / "docs/conf.py",
+    ]
     stating = [
         path.name
         for path in sources
