@@ -1,8 +1,8 @@
 """Checks that everything that states a version or a date of khot states the same.
 
 The version is written in ``pyproject.toml``. These repeat it, because their readers see nothing else:
-``benchmarks/pyproject.toml``, ``CITATION.cff`` and the newest section of ``CHANGELOG.md``. A version that is being
-developed (``0.1.0.dev0``) has a section ``## [0.1.0] - unreleased``; a released one has a date, the same as
+``benchmarks/pyproject.toml``, ``CITATION.cff`` and the newest section of ``CHANGELOG.md``. A version in
+development (``0.1.0.dev0``) has a section ``## [0.1.0] - unreleased``; a released one has a date, the same as
 ``date-released`` in ``CITATION.cff``.
 
 ``python tools/check_release.py`` prints the version; ``make dist`` and a test call it.

@@ -4,6 +4,7 @@
 #   tools/test_matrix.sh               all rows
 #   tools/test_matrix.sh 3.11 trixie   rows whose name contains one of the words
 #   MATRIX_CUDA=1                      also where torch brings its CUDA libraries along (gigabytes)
+#   MATRIX_TORCH=2.15.0                this torch instead of the one in constraints.txt
 #
 # Uses the wheel in dist/, and builds it if there is none. Each row has a new environment in .venv-matrix/NAME, which is
 # removed if the tests pass, and a log beside it. What cannot be installed is untested, with the reason. The table is
@@ -13,7 +14,7 @@
 # Reads PIP_ARGS and PYTEST_ARGS (see `make help`).
 set -eu
 cd "$(dirname "$0")/.."
-newest=$(sed -n 's/^torch==//p' constraints.txt)
+newest=${MATRIX_TORCH:-$(sed -n 's/^torch==//p' constraints.txt)}
 oldest=$(sed -n 's/.*"torch>=\([0-9.]*\)".*/\1.0/p' pyproject.toml)
 folder=.venv-matrix
 words=$*
@@ -61,35 +62,45 @@ would_install() {
     "$@" --dry-run --ignore-installed --report - ${PIP_ARGS:-} 2>>"$log" | sed -n 's/^ *"name": "\(.*\)",\{0,1\}$/\1/p'
 }
 
+# usage: find_python VERSION: one that runs, in PATH or among those of pyenv, whose shims may not run.
+find_python() {
+    for found in "$(command -v "python$1" || :)" "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/$1".*/bin/python; do
+        if [ -x "$found" ] && "$found" -c '' >/dev/null 2>&1; then
+            echo "$found"
+            return
+        fi
+    done
+}
+
 # usage: test_row NAME VERSION TORCH NUMPY
 test_row() {
-    name=$1 log=$folder/$1.log
+    name=$1 version=$2 torch=torch==$3 numpy=numpy$4 log=$folder/$1.log
     wanted "$name" || return 0
-    interpreter=$(command -v "python$2") || {
-        row "$name" "untested: there is no python$2"
+    interpreter=$(find_python "$version")
+    if [ -z "$interpreter" ]; then
+        row "$name" "untested: there is no python$version"
         return 0
-    }
+    fi
     : >"$log"
     rm -rf "${folder:?}/$name"
-    "$interpreter" -m venv "$folder/$name" >>"$log" 2>&1 || {
-        row "$name" "untested: python$2 cannot make environments"
+    if ! "$interpreter" -m venv "$folder/$name" >>"$log" 2>&1; then
+        row "$name" "untested: python$version cannot make environments"
         return 0
-    }
+    fi
     python=$folder/$name/bin/python
-    set -- "$python" -m pip install --quiet --disable-pip-version-check "torch==$3" "numpy$4"
-    would_install "$@" >"$folder/packages"
+    set -- "$python" -m pip install --quiet --disable-pip-version-check
+    would_install "$@" "$torch" "$numpy" >"$folder/packages"
     if [ ! -s "$folder/packages" ]; then
-        row "$name" "untested: torch $3 with numpy$4 is not available for python$2"
+        row "$name" "untested: $torch with $numpy is not available for python$version"
         return 0
     fi
     if [ -z "${MATRIX_CUDA:-}" ] && grep -qE '^(nvidia|cuda)-' "$folder/packages"; then
-        row "$name" "untested: torch $3 is available with its CUDA libraries only (MATRIX_CUDA=1 installs them)"
+        row "$name" "untested: $torch is available with its CUDA libraries only (MATRIX_CUDA=1 installs them)"
         return 0
     fi
     # shellcheck disable=SC2086
-    if ! { "$@" ${PIP_ARGS:-} && "$python" -m pip install --quiet --disable-pip-version-check ${PIP_ARGS:-} \
-        pytest pytest-xdist hypothesis scipy "numpy$4" &&
-        "$python" -m pip install --quiet --disable-pip-version-check --no-deps dist/*.whl; } >>"$log" 2>&1; then
+    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy &&
+        "$@" --no-deps dist/*.whl; } >>"$log" 2>&1; then
         row "$name" "untested: pip failed, see $log"
         return 0
     fi

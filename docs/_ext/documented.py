@@ -1,6 +1,6 @@
 """Fail the build when a public name of khot is on no API page.
 
-A test reads the same list (``tests/unit/test_public_api.py``), so nothing of Sphinx is imported here before it runs.
+A test reads the same list (``tests/unit/test_public_api.py``), so Sphinx is not imported with this file.
 """
 
 import importlib

@@ -139,7 +139,7 @@ def _floats(numbers: Iterable[Fraction]) -> Tensor:
 
 
 def frequencies() -> None:
-    """Draws whose units must come with their probabilities; how far off they may be is said in kernels.cpp."""
+    """Draws whose units must come with their probabilities; kernels.cpp says how far off they may be."""
     pi = torch.tensor([0.9, 0.1, 0.5, 0.25, 0.75, 0.5, 0.0, 1.0, 0.6, 0.4], dtype=torch.float64)
     pi = (pi * 1024).round() / 1024
     pi[-1] += 5 - pi.sum()

@@ -40,7 +40,7 @@ def test_one_version(release):
 
 
 def test_no_other_file_states_it(release):
-    """Those that do are read by check_release.py; records of measurements keep the version they were made with."""
+    """Those that do are read by check_release.py; results keep the version that they were measured with."""
     base = release.version().partition(".dev")[0]
     sources = [
         *(ROOT / "src").rglob("*.py"),

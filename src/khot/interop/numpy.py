@@ -156,7 +156,7 @@ def sparse_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """Relax the indicator of the ``k`` largest scores of an array with exact zeros and ones: `khot.sparse_topk`.
+    """Relax the indicator of the ``k`` largest scores of an array with exact zeros: `khot.sparse_topk`.
 
     Args:
         scores: a floating-point array of any shape.

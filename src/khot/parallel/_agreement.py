@@ -1,7 +1,7 @@
 """Check that all processes make the same call, in one small message before anything else.
 
-A process that raises alone lets the others wait until the time-out. So each process first sends one message of
-fixed length: whether its own arguments are valid, the length of its shard, and a digest of everything that
+A process that raises alone lets the others wait until the time-out. So each process first sends one message
+of fixed length: whether its own arguments are valid, the length of its shard, and a digest of everything that
 must be the same. If something is wrong, all processes raise.
 """
 

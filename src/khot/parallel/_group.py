@@ -24,8 +24,8 @@ class Group:
     same decisions.
 
     Args:
-        group: a process group of ``torch.distributed``; None for all processes, or for this one alone if there
-            is no process group.
+        group: a process group of ``torch.distributed``; None for all processes, or for this one alone if
+            there is no process group.
     """
 
     def __init__(self, group: ProcessGroup | None = None) -> None:

@@ -29,8 +29,8 @@ __all__ = ["Shards", "as_shards"]
 class Shards(NamedTuple):
     """This process's shard of rows, with the selected dimension last.
 
-    ``scores`` (rows, here) are −inf where the mask excludes. ``k`` and ``temperature`` are (rows, 1), the same
-    in all processes. ``n`` is the length of a whole row, and ``start`` the place of this shard in it.
+    ``scores`` (rows, here) are −inf where the mask excludes. ``k`` and ``temperature`` are (rows, 1), the
+    same in all processes. ``n`` is the length of a whole row, and ``start`` the place of this shard in it.
     ``shape`` is the shape of the scores with the selected dimension, which was ``dim``, moved to the end.
     """
 

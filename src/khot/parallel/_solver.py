@@ -7,8 +7,8 @@ the sums of all processes (10 numbers per row and step), and all take the same s
 
 The anchor of a long row is an estimate of its threshold (``_estimate.py``). From there two or three sums are
 enough, and P and Q are sums of small terms on either side of it. But if hardly any weight lies between 0 and
-1, the anchor must be the ⌈k⌉-th largest score, which has to be found first (``_order_statistic.py``). The same
-holds for short rows, and for rows whose shards are very different.
+1, the anchor must be the ⌈k⌉-th largest score, which has to be found first (``_order_statistic.py``). The
+same holds for short rows, and for rows whose shards are very different.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Threshold(NamedTuple):
     """What determines the weights of a row, each (rows, 1) and the same in all processes.
 
     The weight of a finite score is F(z + offset − fine) if the row ``is_open``, else ``rest``. The weight of
-    +inf is ``sure``, and that of −inf is 0. A row with a NaN is ``invalid``. ``next_best`` is the largest score
-    that an integer k leaves out.
+    +inf is ``sure``, and that of −inf is 0. A row with a NaN is ``invalid``. ``next_best`` is the largest
+    score that an integer k leaves out.
     """
 
     anchor: Tensor

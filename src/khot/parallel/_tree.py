@@ -1,10 +1,10 @@
 r"""Tree pivotal sampling of rows that several processes hold, with one tree over the whole row.
 
-The tree is that of ``khot.designs.pivotal._duels`` over the indices of the whole row, so it does not depend on
-the shards. A process builds every node whose leaves it holds. At most two of these per level have a sibling
-in another process: its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in one
-message. Then each builds the few nodes above them, decides their duels with the same uniform variables, and
-goes down its own part alone.
+The tree is that of ``khot.designs.pivotal._duels`` over the indices of the whole row, so it does not depend
+on the shards. A process builds every node whose leaves it holds. At most two of these per level have a
+sibling in another process: its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in
+one message. Then each builds the few nodes above them, decides their duels with the same uniform variables,
+and goes down its own part alone.
 """
 
 from __future__ import annotations

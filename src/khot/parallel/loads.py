@@ -22,7 +22,7 @@ class ExpertLoads(NamedTuple):
     Args:
         counts: how often each expert was chosen, int64 (experts,).
         tokens: the number of tokens, without masked ones.
-        entropy: entropy of the experts' shares, divided by log E: 1 if all are used equally, 0 if one alone is.
+        entropy: entropy of the experts' shares, divided by log E: 1 if all are used equally, 0 if one is.
 
     Example:
         >>> counts, tokens, entropy = expert_loads(torch.tensor([[0], [1], [0], [1]]), 2)

@@ -85,7 +85,7 @@ def laplace_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest scores of rows that several processes hold, with Laplace gates.
+    r"""Relax the indicator of the ``k`` largest scores of rows in several processes, with Laplace gates.
 
     .. math:: y_i = F\big((x_i + c)/\tau\big), \quad
               F(a) = \begin{cases} e^a/2 & a < 0 \\ 1 - e^{-a}/2 & a \ge 0 \end{cases}, \quad
@@ -127,7 +127,7 @@ def sparse_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r"""Relax the indicator of the ``k`` largest scores of rows that several processes hold, with exact zeros.
+    r"""Relax the indicator of the ``k`` largest scores of rows in several processes, with exact zeros.
 
     .. math:: y_i = \min\big(1, ((x_i + c)/\tau)_+^{1/(q-1)}\big), \qquad \textstyle\sum_i y_i = k
 

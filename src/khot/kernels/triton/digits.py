@@ -35,7 +35,7 @@ class Picks(NamedTuple):
 
 
 def count_digits(x: Tensor, mask: Tensor | None, rank: Tensor, parts: int, length: int, block: int) -> Picks:
-    """Count the digits of the rank-th largest of each row of x (rows, n), for ranks 1 … n, int32 (rows, 1)."""
+    """Count the digits of the rank-th largest of each row of x (rows, n); ranks 1 … n, int32 (rows, 1)."""
     rows, n = x.shape
     counts = torch.zeros(len(SHIFTS), rows, 256, dtype=torch.int32, device=x.device)
     picks = torch.zeros(len(SHIFTS) + 1, rows, 2, dtype=torch.int32, device=x.device)
@@ -90,7 +90,7 @@ def digit_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """For a part of a row: how many of the entries that agree so far have each value of the digit at SHIFT."""
+    """For a part of a row: how many entries that agree so far have each value of the digit at SHIFT."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     prefix = tl.zeros((), tl.int32)
     if SHIFT < 24:

@@ -53,7 +53,7 @@ def distance(x, half_anchor, half_t):
 def survey(
     x_ptr, mask_ptr, begin, end, anchor, half_t, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """How many entries are above the anchor, at least the anchor, allowed, and NaN; and the next one below."""
+    """How many entries are above the anchor, at least the anchor, allowed, NaN; and the next one below."""
     strictly, weakly = tl.zeros((), tl.int32), tl.zeros((), tl.int32)
     allowed, invalid = tl.zeros((), tl.int32), tl.zeros((), tl.int32)
     below = -float("inf")
