@@ -3,7 +3,7 @@
 #
 #   tools/test_dist.sh
 #
-# 1. the wheel, with its dependencies: the kernels must be in use, and the tests of the core must pass;
+# 1. the wheel, with its dependencies: the kernels must be in use, and quick tests must pass;
 # 2. the source archive, without a compiler: the portable path must work, and `khot doctor` must say so.
 # Reads PYTHON and PIP_ARGS (see `make help`), PYTEST_ARGS.
 set -eu
@@ -37,7 +37,7 @@ case $(library) in
 esac
 pip_install pytest pytest-xdist hypothesis scipy
 # shellcheck disable=SC2086
-KHOT_REQUIRE_NATIVE=1 tools/test_installed.sh "$python" -n logical ${PYTEST_ARGS:-}
+KHOT_REQUIRE_NATIVE=1 tools/test_installed.sh "$python" quick -n logical ${PYTEST_ARGS:-}
 
 say 'installing the source archive, without a compiler'
 "$python" -m pip uninstall --quiet --yes khot
@@ -48,5 +48,5 @@ case $(library) in
     *) die "without a compiler, khot doctor says: $(library)" ;;
 esac
 # shellcheck disable=SC2086
-tools/test_installed.sh "$python" -n logical ${PYTEST_ARGS:-} -k 'sigmoid or sparse or hard or systematic'
+tools/test_installed.sh "$python" quick -n logical ${PYTEST_ARGS:-} -k 'sigmoid or sparse or hard or systematic'
 say 'both passed'

@@ -48,7 +48,7 @@ versions() { "$1" -c "$describe"; }
 run_tests() {
     log=$folder/$1.log
     # shellcheck disable=SC2086
-    if tools/test_installed.sh "$2" -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1; then
+    if tools/test_installed.sh "$2" core -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1; then
         row "$1" "passed: $(versions "$2"): $(closing_line "$log")"
         rm -rf "${folder:?}/$1"
     else
@@ -131,7 +131,7 @@ debian_row() {
     mount -t proc proc "$root/proc" 2>>"$log" || :
     facts=$(chroot "$root" python3 -c "$describe" 2>>"$log" || :)
     # shellcheck disable=SC2086
-    chroot "$root" env HOME=/root sh /khot/tools/test_installed.sh python3 -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1 &&
+    chroot "$root" env HOME=/root sh /khot/tools/test_installed.sh python3 core -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1 &&
         result=passed || result=failed
     umount "$root/proc" 2>/dev/null || :
     row "$name" "$result: $facts: $(closing_line "$log")"
