@@ -19,6 +19,7 @@ help: ## this list
 	@echo '  PYTEST_ARGS="-k name" passed to pytest by make test and test-full ("-n 0": one process)'
 	@echo '  SUITE=name            the suite that make bench and make bench-peers run (default all)'
 	@echo '  KHOT_REQUIRE_NATIVE=1 fail when the kernels cannot be compiled; KHOT_NO_NATIVE=1 do not compile'
+	@echo '  MATRIX_TORCH=2.14.1   the torch of make test-matrix; MATRIX_CUDA=1: also one with CUDA libraries'
 	@echo ''
 	@echo '  PIP_ARGS and TORCH are remembered in .venv until others are given; make distclean forgets them.'
 

@@ -122,7 +122,7 @@ debian_row() {
         return 0
     fi
     mkdir "$root/khot" && cp -R conftest.py pyproject.toml constraints.txt dist tests tools "$root/khot"
-    if ! chroot "$root" python3 -m pip install --no-deps --no-index --break-system-packages khot --find-links /khot/dist \
+    if ! chroot "$root" sh -c 'python3 -m pip install --no-deps --no-index --break-system-packages /khot/dist/*.whl' \
         >>"$log" 2>&1; then
         row "$name" "failed: the wheel does not install, see $log"
         return 0
