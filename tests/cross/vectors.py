@@ -89,7 +89,8 @@ def order() -> None:
         x = scores(2, n, n)
         case("hard", (2, n), k, 1.0, 0, x, khot.hard_topk(x, k))
         for descending in (False, True):
-            case("argsort", (2, n), k, 1.0, descending, x, x.sort(-1, stable=True, descending=descending)[1])
+            indices = x.sort(dim=-1, stable=True, descending=descending)[1]
+            case("argsort", (2, n), k, 1.0, descending, x, indices)
         found = khot.topk_entries(x, k, temperature=0.5)
         case("entries", (2, n), k, 0.5, 0, x, found.indices, found.weights, found.values)
 
@@ -115,7 +116,7 @@ def router() -> None:
     x, g = scores(40, 60, 3), torch.randn(40, 4, generator=torch.Generator().manual_seed(4)).double()
     for renormalise in (False, True):
         leaf = x.clone().requires_grad_()
-        weights, indices = leaf.softmax(-1).sort(-1, descending=True, stable=True)
+        weights, indices = leaf.softmax(-1).sort(dim=-1, descending=True, stable=True)
         weights, indices = weights[:, :4], indices[:, :4]
         weights = weights / weights.sum(-1, keepdim=True) if renormalise else weights
         product = torch.autograd.grad(weights, leaf, g)[0]
