@@ -29,7 +29,7 @@ if [ ! -f "$venv/set-up.stamp" ]; then
 fi
 
 "$python" tools/check_release.py
-rm -rf dist build/dist
+rm -rf dist build/dist build/unrepaired
 mkdir -p build
 # A copy of what git knows: nothing that lies about in the folder gets into the archive.
 if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
