@@ -5,7 +5,8 @@ python := .venv/bin/python
 pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) -m pytest -p quick_tests_first \
 	-n logical --maxprocesses 4 --ignore=tests/extra --ignore=tests/fuzz
 
-.PHONY: help venv demo test test-full test-extra test-gpu test-all format bench bench-peers docs sanitize fuzz soak clean distclean \
+.PHONY: help venv demo test test-full test-extra test-gpu test-all test-matrix test-aarch64 format bench bench-peers docs \
+	sanitize fuzz soak dist clean distclean \
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
@@ -20,6 +21,7 @@ help: ## this list
 	@echo '  CASES=100000 SEED=7   how many cases make fuzz runs, and which; PARTS=threads: the thread sanitizer'
 	@echo '  MINUTES=30            how long make soak runs'
 	@echo '  KHOT_REQUIRE_NATIVE=1 fail when the kernels cannot be compiled; KHOT_NO_NATIVE=1 do not compile'
+	@echo '  MATRIX_TORCH=2.14.1   the torch of make test-matrix; MATRIX_CUDA=1: also one with CUDA libraries'
 	@echo ''
 	@echo '  PIP_ARGS and TORCH are remembered in .venv until others are given; make distclean forgets them.'
 
@@ -42,6 +44,12 @@ test-extra: venv ## the tests that need more: R, a browser, several processes, p
 test-gpu: venv ## the operators and kernels on a GPU: a result file to send in (nobody has run them yet)
 	@KHOT_TRITON=1 $(python) -m pytest -n 0 tests/extra/gpu $(PYTEST_ARGS)
 	@KHOT_TRITON=1 $(python) -m khot bench gpu
+
+test-matrix: ## one wheel on every Python that is here, oldest and newest torch and NumPy (minutes each)
+	@tools/test_matrix.sh
+
+test-aarch64: venv ## the kernels on aarch64: cross-compiled, run by qemu
+	@tools/test_cross.sh aarch64
 
 test-all: ## test, test-full, then test-extra
 	@$(MAKE) test
@@ -97,6 +105,10 @@ fuzz: venv ## random cases: kernels under sanitizers, and the public API (CASES=
 
 soak: venv ## mixed calls for MINUTES=30, with a record of memory: fails if it grows
 	@$(python) tools/soak.py --minutes $(or $(MINUTES),30) --output benchmarks/results/soak.json
+
+dist: ## the source archive and the wheel, into dist/; installed and tested in empty environments
+	@tools/build_dist.sh
+	@tools/test_dist.sh
 
 clean: ## remove build products and caches, keep .venv
 	@rm -rf build dist src/*.egg-info src/khot/_native*.so .pytest_cache .ruff_cache .hypothesis

@@ -125,6 +125,10 @@ SEARCHED = {
     "differentiable": "faq.md",
     "top-5": "losses.md",
     "attention": "extending.md",
+    "Windows": "support.md",
+    "macOS": "support.md",
+    "aarch64": "support.md",
+    "deprecated": "stability.md",
 }
 
 

@@ -368,6 +368,7 @@ TARGETS = [
     "test-full",
     "test-extra",
     "test-all",
+    "test-aarch64",
     "check",
     "format",
     "bench",

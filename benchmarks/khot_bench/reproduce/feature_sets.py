@@ -110,7 +110,9 @@ def _columns(file: str) -> list[list[str]]:
 
 
 def _nci60() -> tuple[np.ndarray, np.ndarray]:
-    return np.load(_islp("NCI60data.npy")), np.array([row[-1] for row in _columns("NCI60labs.csv")])
+    return np.load(_islp("NCI60data.npy"), allow_pickle=False), np.array(
+        [row[-1] for row in _columns("NCI60labs.csv")]
+    )
 
 
 def _khan() -> tuple[np.ndarray, np.ndarray]:

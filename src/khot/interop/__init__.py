@@ -1,6 +1,6 @@
-"""Doors to khot from elsewhere.
+"""khot for NumPy arrays and in JAX.
 
-`khot.interop.numpy` takes and gives arrays, by the same kernels, without copies; `khot.interop.jax` is the
-threshold family, hard top-k and systematic sampling in JAX. Each is imported by its own name: nothing is
-loaded with khot.
+`khot.interop.numpy` takes and returns arrays, with the same kernels and without copies. `khot.interop.jax`
+has the threshold family, hard top-k and systematic sampling in pure JAX. Import the one you need by its own
+name; ``import khot`` loads neither.
 """

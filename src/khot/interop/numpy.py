@@ -1,16 +1,13 @@
-"""Top-k of NumPy arrays: the kernels of `khot.sigmoid_topk` and its family on the memory of the array.
+"""Top-k of NumPy arrays: the kernels of `khot.sigmoid_topk` and its family read the memory of the array.
 
-An array is handed to torch as the memory it is, and a result is an array over the memory that the kernel
-wrote: nothing is copied, if the array
+Nothing is copied if the array
 
 * is float32 or float64 (float16 is computed in float32),
-* has its rows in order along ``axis`` (C-contiguous with ``axis=-1``; other strides are read through one
-  contiguous copy, negative ones too),
-* is in the byte order of the machine: another one is refused.
+* is C-contiguous and ``axis`` is its last (other strides take one contiguous copy),
+* has the byte order of the machine (another one is an error).
 
-Read-only arrays are fine; they are never written to. Integers are refused, as in torch.
-
-`vjp` gives Jacobian products, `jvp` the same forward: the Jacobian in the scores is symmetric.
+khot never writes to your array, so it may be read-only. Integer scores are an error, as in torch. `vjp` and
+`jvp` give Jacobian products in reverse and in forward mode.
 """
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -43,12 +40,18 @@ _Function = Callable[..., Array]
 
 
 class Gradients(NamedTuple):
-    """What `vjp` pulls back; None for an argument that was a number.
+    """The gradients that the function returned by `vjp` gives.
 
     Attributes:
-        scores: in the shape and dtype of the scores.
-        k: of an array k, in its shape.
-        temperature: of an array temperature, in its shape.
+        scores: gradient in the scores, in their shape and dtype.
+        k: gradient in k, in its shape; None if k was a number.
+        temperature: gradient in the temperature, in its shape; None if it was a number.
+
+    Example:
+        >>> _, pull = vjp(sigmoid_topk, np.array([3.0, 1.0, 2.0]), np.array(2.0))
+        >>> scores, k, temperature = pull(np.ones(3))
+        >>> round(float(k), 6), temperature is None  # the weights sum to k
+        (1.0, True)
     """
 
     scores: Array
@@ -65,18 +68,18 @@ def sigmoid_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """`khot.sigmoid_topk` of an array.
+    """Relax the indicator of the ``k`` largest scores of an array along ``axis``: `khot.sigmoid_topk`.
 
     Args:
-        scores: any floating shape.
-        k: budget, 0 ≤ k ≤ n; a number, or an array that broadcasts to the shape without ``axis``.
-        temperature: > 0, likewise.
+        scores: a floating-point array of any shape.
+        k: budget, 0 ≤ k ≤ n; a number, or an array that broadcasts to ``scores.shape`` without ``axis``.
+        temperature: > 0, a number or an array like ``k``; the hard top-k is the limit at 0.
         axis: the axis that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0.
-        largest: False selects the smallest.
+        largest: False selects the smallest scores.
 
     Returns:
-        Weights in the shape and dtype of ``scores``.
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> sigmoid_topk(np.array([3.0, 1.0, 2.0]), 2, temperature=0.1).round(3)
@@ -94,7 +97,23 @@ def laplace_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """`khot.laplace_topk` of an array; arguments as in `sigmoid_topk`."""
+    """Relax the indicator of the ``k`` largest scores of an array with Laplace gates: `khot.laplace_topk`.
+
+    Args:
+        scores: a floating-point array of any shape.
+        k: budget, as in `sigmoid_topk`.
+        temperature: > 0, a number or an array like ``k``.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0.
+        largest: False selects the smallest scores.
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> laplace_topk(np.array([3.0, 1.0, 2.0]), 2).round(3)
+        array([0.905, 0.355, 0.741])
+    """
     return _call(relaxations.laplace_topk, scores, k, axis, mask, largest, temperature=temperature)
 
 
@@ -107,7 +126,23 @@ def normal_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """`khot.normal_topk` of an array; arguments as in `sigmoid_topk`."""
+    """Relax the indicator of the ``k`` largest scores of an array with normal gates: `khot.normal_topk`.
+
+    Args:
+        scores: a floating-point array of any shape.
+        k: budget, as in `sigmoid_topk`.
+        temperature: > 0, a number or an array like ``k``.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0.
+        largest: False selects the smallest scores.
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> normal_topk(np.array([3.0, 1.0, 2.0]), 2, temperature=0.1).round(3)
+        array([1., 0., 1.])
+    """
     return _call(relaxations.normal_topk, scores, k, axis, mask, largest, temperature=temperature)
 
 
@@ -121,7 +156,19 @@ def sparse_topk(
     mask: Array | None = None,
     largest: bool = True,
 ) -> Array:
-    """`khot.sparse_topk` of an array: exact zeros and ones; ``norm`` in (1, 2], else as in `sigmoid_topk`.
+    """Relax the indicator of the ``k`` largest scores of an array with exact zeros: `khot.sparse_topk`.
+
+    Args:
+        scores: a floating-point array of any shape.
+        k: budget, as in `sigmoid_topk`.
+        norm: in (1, 2]; 2 is the Euclidean projection on the capped simplex.
+        temperature: > 0, a number or an array like ``k``.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0.
+        largest: False selects the smallest scores.
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
 
     Example:
         >>> sparse_topk(np.array([1.1, 0.5, 0.2, -1.0]), 2).round(2)
@@ -133,7 +180,18 @@ def sparse_topk(
 def hard_topk(
     scores: Array, k: Budget, *, axis: int = -1, mask: Array | None = None, largest: bool = True
 ) -> Array:
-    """`khot.hard_topk` of an array: ones at the k largest, ties by index; arguments as in `sigmoid_topk`.
+    """Mark the ``k`` largest scores of an array along ``axis`` with 1, all others with 0: `khot.hard_topk`.
+
+    Args:
+        scores: a floating-point array of any shape.
+        k: an integer, 0 ≤ k ≤ n, or an array that broadcasts to ``scores.shape`` without ``axis``.
+        axis: the axis along which to select.
+        mask: boolean, broadcastable to ``scores``; False is never selected.
+        largest: False marks the smallest scores.
+
+    Returns:
+        Zeros and ones in the shape and dtype of ``scores``, with min(k, allowed) ones per row; ties go to the
+        lower index.
 
     Example:
         >>> hard_topk(np.array([2.0, 3.0, 2.0, 1.0]), 2)
@@ -161,19 +219,24 @@ def vjp(
     largest: bool = True,
     **options: float,
 ) -> tuple[Array, Callable[[Array], Gradients]]:
-    """The weights, and a function that pulls a vector of their shape back to the arguments.
+    """Compute the weights, and a function that multiplies a vector by their Jacobian.
 
-    The weights are read-only, because the products read them; copy them to change them.
+    The weights are read-only, because the products read them; copy them if you want to change them. Do not
+    change the scores before the last product either.
 
     Args:
-        function: one of this module's, but for `hard_topk`, which has no gradient.
-        scores: as there, and so are all others. They must not change before the last product.
-        k: an array has a gradient, a number none.
-        temperature: likewise.
-        axis: as there.
-        mask: as there.
-        largest: as there.
-        options: ``norm`` of `sparse_topk`.
+        function: `sigmoid_topk`, `laplace_topk`, `normal_topk` or `sparse_topk` of this module.
+        scores: a floating-point array of any shape.
+        k: budget, as in `sigmoid_topk`; an array has a gradient, a number has none.
+        temperature: > 0; an array has a gradient, a number has none.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        options: options of the function: ``norm`` for `sparse_topk`.
+
+    Returns:
+        The weights, and a function that takes a vector in the shape and dtype of the weights and returns its
+        `Gradients`.
 
     Example:
         >>> y, pull = vjp(sigmoid_topk, np.array([3.0, 1.0, 2.0]), 2)
@@ -221,14 +284,24 @@ def vjp(
 def jvp(
     function: _Function, scores: Array, k: Budget, tangent: Array, **arguments: Any
 ) -> tuple[Array, Array]:
-    """The weights, and how they move with the scores: the product of the same, symmetric, Jacobian.
+    """Compute the weights, and their derivative when the scores move along ``tangent``.
+
+    The Jacobian in the scores is symmetric, so this is the product that `vjp` gives for the scores.
 
     Args:
-        function: as in `vjp`.
-        scores: as there.
-        k: as there.
-        tangent: a motion of the scores, of their shape and dtype.
-        arguments: the others, by name.
+        function: `sigmoid_topk`, `laplace_topk`, `normal_topk` or `sparse_topk` of this module.
+        scores: a floating-point array of any shape.
+        k: budget, as in `sigmoid_topk`.
+        tangent: the direction, in the shape and dtype of ``scores``.
+        arguments: other arguments of the function, by name.
+
+    Returns:
+        The weights and their derivative, in the shape and dtype of ``scores``.
+
+    Example:
+        >>> y, moved = jvp(sigmoid_topk, np.array([3.0, 1.0, 2.0]), 2, np.array([1.0, 0.0, 0.0]))
+        >>> moved.round(3)
+        array([ 0.096, -0.052, -0.045])
     """
     y, pull = vjp(function, scores, k, **arguments)
     return y, pull(tangent).scores
@@ -255,7 +328,7 @@ def _call(
 
 
 def _tensor(name: str, argument: str, value: Any) -> Any:
-    """The array as a tensor over the same memory; what is no array as it is."""
+    """An array as a tensor over the same memory; anything else as it is."""
     if not isinstance(value, np.ndarray):
         return value
     array: Array = value
@@ -278,7 +351,7 @@ def _tensor(name: str, argument: str, value: Any) -> Any:
 
 
 def _writable(array: Array) -> Array:
-    """The same memory without its flag, of which torch would warn; nothing here writes to it."""
+    """The same memory without the read-only flag, about which torch would warn; khot does not write to it."""
     if array.size == 0:
         return array.copy()
     array = array if array.flags.c_contiguous else np.ascontiguousarray(array)

@@ -1,14 +1,15 @@
-"""The same calls when a row does not fit one device, or the batch lives on many, on ``torch.distributed``.
+"""Top-k of rows and batches that several processes hold, with ``torch.distributed``.
 
     sigmoid_topk, laplace_topk, sparse_topk, topk
-                    weights of rows that are sharded along the selected dimension, with gradients
-    hard_topk       the exact indicator, ties as in one process
-    sample          exactly k, the same for any number of processes
-    batch_topk      the k·B largest of a batch that is spread over processes
-    expert_loads    how often each expert was chosen, over all processes
+                    weights of rows that are split along the selected dimension, with gradients
+    hard_topk       the exact indicator; ties as in one process
+    sample          a sample of exactly k, the same for any number of processes
+    batch_topk      the k·B largest entries of a batch of B rows
+    expert_loads    how often each expert was chosen
 
-Shards are plain tensors, with ``group=``, or DTensors with ``Shard(dim)``. Every process of the group must
-make the call, with the same k, temperature and options; a mistake in one is an error in all.
+Each process passes its part of the rows, its *shard*: a plain tensor with ``group=``, or a DTensor with
+``Shard(dim)``. Every process of the group must make the call, with the same k, temperature and options. A
+mistake in one process is an error in all of them.
 """
 
 from khot.parallel.batch import batch_topk

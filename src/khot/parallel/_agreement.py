@@ -1,9 +1,8 @@
-"""Whether all processes were called alike: one small exchange before anything else.
+"""Check that all processes make the same call, in one small message before anything else.
 
-A process that waits for numbers the others never send hangs until the time-out, and a process that raises
-alone makes the others hang. So each tells the others, in one message of fixed length, whether its own
-arguments are in order, how long its shard is, and a digest of all that must be the same. If something is not,
-all raise.
+A process that raises alone lets the others wait until the time-out. So each process first sends one message
+of fixed length: whether its own arguments are valid, the length of its shard, and a digest of everything that
+must be the same. If something is wrong, all processes raise.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _LENGTH = 16
 def agreed_sizes(
     name: str, group: Group, device: torch.device, describe: Callable[[], tuple[int, dict[str, Any]]]
 ) -> list[int]:
-    """The lengths of the shards, if all processes call ``name`` alike; else an error in each of them.
+    """The lengths of all shards; an error in every process if the processes do not make the same call.
 
     Args:
-        name: of the function that was called.
+        name: the function that was called.
         group: the processes.
-        device: where messages are sent from.
-        describe: checks the arguments of this process; gives the length of its shard and all that must be
-            the same everywhere, by the name of the argument.
+        device: the device of the messages.
+        describe: checks the arguments of this process; returns the length of its shard, and everything that
+            must be the same in all processes, by the name of the argument.
     """
     failure: Exception | None = None
     size, facts = 0, dict[str, Any]()
@@ -55,7 +54,7 @@ def agreed_sizes(
 
 
 def _raise(name: str, group: Group, failure: Exception | None, facts: dict[str, Any]) -> None:
-    """All processes come here, and exchange words for a message."""
+    """Exchange what is needed for a message, and raise; all processes come here."""
     shown = {argument: _shown(value) for argument, value in facts.items()}
     digests = {argument: _digest(value) for argument, value in facts.items()}
     words = group.words((None if failure is None else str(failure), shown, digests))

@@ -1,4 +1,4 @@
-"""Calls on a DTensor: on its local part, by the processes of the mesh dimension that shards the row."""
+"""Calls on a DTensor: each process computes its local part, with those that hold the rest of the row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Local = Callable[[Tensor, Number | Tensor, Number | Tensor, Tensor | None, Group
 
 
 def is_dtensor(value: object) -> bool:
-    """Whether it is a DTensor; without loading what defines them."""
+    """Whether a value is a DTensor; does not load the module that defines them."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
@@ -38,19 +38,19 @@ def on_dtensor(
     more: int = 0,
     whole: bool = False,
 ) -> Tensor:
-    """``call`` on the local parts, as a DTensor with the placements of the scores.
+    """Apply ``call`` to the local parts; the result is a DTensor with the placements of the scores.
 
     Args:
-        name: of the function, for errors.
-        scores: a DTensor; a dimension of its mesh with ``Shard(dim)`` is one over which is summed.
+        name: the function that was called, for errors.
+        scores: a DTensor; the processes of a mesh dimension with ``Shard(dim)`` hold a row together.
         k: a number, a tensor for the local rows, or a DTensor.
-        temperature: likewise.
+        temperature: a number, a tensor for the local rows, or a DTensor.
         dim: the selected dimension.
-        mask: a DTensor of the shape of the scores, or a tensor for the local part.
-        group: must be None: a DTensor has its own.
-        call: what is to be done with local scores, k, temperature, mask and processes.
-        more: how many dimensions the result has before those of the scores.
-        whole: whether other dimensions must not be sharded.
+        mask: a DTensor in the shape of the scores, or a tensor for the local part.
+        group: must be None: a DTensor has its own processes.
+        call: takes the local scores, k, temperature and mask, and the processes.
+        more: how many dimensions the result has in front of those of the scores.
+        whole: True if no other dimension may be sharded.
     """
     from torch.distributed.tensor import DTensor, Shard
 
@@ -102,7 +102,7 @@ def on_dtensor(
 
 
 class _Alone(Group):
-    """This process, whatever others there are: no dimension of the mesh shards the row."""
+    """This process alone: no dimension of the mesh shards the row."""
 
     def __init__(self) -> None:
         self.size, self.rank = 1, 0
@@ -113,7 +113,7 @@ def _row_dim(of_scores: int, last: int) -> int:
 
 
 def _local_rows(value: Any, mesh: Any, of_rows: list[int | None], dims: int, shard: Any) -> Any:
-    """k or the temperature for the local rows; its gradient is summed over processes with other rows."""
+    """k or the temperature for the local rows; its gradient is summed over the processes with other rows."""
     if not is_dtensor(value):
         return value
     from torch.distributed.tensor import Partial, Replicate

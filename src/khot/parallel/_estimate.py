@@ -1,8 +1,8 @@
-"""Where the threshold of a long row is, about: from a part of the scores of each process.
+"""An estimate of the threshold of a long row, from a sample of the scores of each process.
 
-Each process takes every so many-th of its scores, and finds the threshold at which they have their part of k.
-If the shards are alike, these thresholds are too, and the middle between the lowest and the highest is a good
-place to start from: one message of two numbers a row. If they are not, this says so.
+Each process takes every m-th of its scores and finds the threshold at which they get their share of k. If the
+shards are alike, so are these thresholds, and the middle between the lowest and the highest is a good start.
+This takes one message of two numbers per row. If the thresholds differ too much, there is no estimate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _APART = 1.0  # in units of τ; beyond it processes do not agree
 
 
 def estimated(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: Group) -> Tensor | None:
-    """The score (rows, 1) whose weight would be ½, the same in all processes; None if they do not agree.
+    """The score (rows, 1) that would have weight ½, the same in all processes; None if they disagree.
 
     Args:
         gate: F.

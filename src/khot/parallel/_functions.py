@@ -1,16 +1,16 @@
-r"""The threshold family over shards as a function of autograd: one exchange in the backward pass.
+r"""The threshold family over shards as an autograd function, with one message in the backward pass.
 
-With w = F′ and the mean m = Σwg/Σw of the incoming gradient g, over the whole row,
+With w = F′ and the mean m = Σwg/Σw of the incoming gradient g over the whole row,
 
     ∂L/∂x = w (g − m)/τ,   ∂L/∂k = m,   ∂L/∂τ = −Σ z w (g − m)/τ   (``khot.relaxations.threshold._jacobian``)
 
-so that Σw, Σwg, Σzw and Σzwg are all that has to be known of the other shards. Where slopes vanish, ∂L/∂k is
-a limit, for which there is another exchange: half of it is shared among those above the gap and half among
-those below, each by exp(−its distance from the gap/τ), for both gates with exponential tails
-(``_budget_shares.py``); and +inf that share k have 1/m each.
+so a process needs only Σw, Σwg, Σzw and Σzwg of the other shards. If all slopes vanish, ∂L/∂k is a limit and
+takes one more message: half of it goes to the scores above the gap and half to those below, each in
+proportion to exp(−distance from the gap/τ), for both gates with exponential tails (``_budget_shares.py``).
+If m scores at +inf share k, each gets 1/m.
 
-L is the sum of what all processes start their backward pass from. k and the temperature are the same number
-in all processes, and each process gets the whole of their gradient.
+L is the sum of the losses of all processes. k and the temperature are the same in all processes, and each
+process gets their whole gradient.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["gated_shards"]
 
 
 def gated_shards(gate: Gate, shards: Shards, group: Group) -> Tensor:
-    """The weights (rows, here) of this process's part."""
+    """The weights (rows, here) of this process's shard."""
     return cast(
         "Tensor",
         _Gated.apply(shards.scores, shards.k, shards.temperature, gate, shards.n, group),  # pyright: ignore[reportUnknownMemberType]

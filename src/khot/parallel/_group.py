@@ -13,19 +13,19 @@ ProcessGroup = Any  # torch.distributed.ProcessGroup, which is not there in a to
 
 
 def joined(group: ProcessGroup | None) -> Group:
-    """The processes of a group, which may be one of these already."""
+    """The processes of a group; a `Group` stays as it is."""
     return group if isinstance(group, Group) else Group(group)
 
 
 class Group:
     """The processes that hold a row together: those of ``group``, by default all, or this one alone.
 
-    Every process must make the same calls in the same order, and all of them get the same bits: what is
-    decided by them alone is decided alike.
+    Every process must make the same calls in the same order. All of them get the same bits, so they make the
+    same decisions.
 
     Args:
-        group: a process group of ``torch.distributed``; None for all processes, or for this one where there
-            is no group at all.
+        group: a process group of ``torch.distributed``; None for all processes, or for this one alone if
+            there is no process group.
     """
 
     def __init__(self, group: ProcessGroup | None = None) -> None:

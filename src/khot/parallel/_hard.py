@@ -1,9 +1,9 @@
-"""The k largest of rows that several processes hold, ties by their place in the whole row.
+"""The k largest of rows that several processes hold; ties go to the lower index in the whole row.
 
-For a small k every process sends its own k best, in the order of their places; of all that are sent each
-takes the k best, and knows which are its own. For a large one the k-th value is found by counting
-(``_order_statistic.py``), and the places left for those equal to it are counted out from the first process
-on: then each knows how many of its own are chosen, and chooses them alone.
+If k is small, every process sends its own k best in the order of their indices. Each process then takes the k
+best of all that were sent, and knows which of them are its own. If k is large, the processes find the k-th
+value by counting (``_order_statistic.py``) and give the remaining places to the entries equal to it, from the
+first process on. Then each process knows how many of its own are selected, and selects them alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from khot.relaxations.hard import ranked_indices
 __all__ = ["MOST_CANDIDATES", "hard_shards"]
 
 MOST_CANDIDATES = 512
-"""Up to this k candidates are sent."""
+"""Up to this k, processes send candidates."""
 
 
 def hard_shards(shards: Shards, group: Group, most_candidates: int = MOST_CANDIDATES) -> Tensor:
@@ -70,5 +70,5 @@ def _by_value(x: Tensor, k: Tensor, group: Group) -> Tensor:
 
 
 def _taken(here: Tensor, before: Tensor, places: Tensor) -> Tensor:
-    """How many of those here have a place, if so many come before them."""
+    """How many of those in this process get a place, if others come ``before`` them."""
     return torch.minimum((places - before).clamp_min(0), here)

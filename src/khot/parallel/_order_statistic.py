@@ -1,10 +1,10 @@
 r"""The r-th largest value of rows that several processes hold, by counting: no score leaves its process.
 
-A process with m of the n entries finds its own ⌈r·m/n⌉-th largest. The one that is sought lies between the
-smallest and the largest of these, which are close together if the shards are alike; for long rows a bracket
-is guessed by a part of the entries, and the counts tell if it was wrong. What is between them is
-counted in 32 classes of the order of floating-point numbers (1024 in a long row), the class that has it is
-divided again, and so on until it is one number: 2 or 3 rounds for float32, 7 in the worst case; 8 or 9 for
+A process with m of the n entries finds its own ⌈r·m/n⌉-th largest. The r-th largest of the row lies between
+the smallest and the largest of these values, which are close together if the shards are alike. For long rows
+a sample of the entries gives a narrower bracket, and the counts show if it is wrong. The entries in the
+bracket are counted in 32 classes of neighbouring floating-point numbers (1024 in a long row). The class that
+holds the value is divided again, until it is one number: 2 or 3 rounds for float32, at most 7; 8 or 9 for
 float64, at most 13.
 """
 
@@ -29,10 +29,10 @@ _FEW = 1 << 14
 
 
 class OrderStatistic(NamedTuple):
-    """A value (rows, 1), how many entries of the whole row are above it, and how many are equal to it.
+    """A value (rows, 1), and how many entries of the whole row are above it and equal to it.
 
-    ``above_here`` and ``equal_here`` are those of this process. ``next_here`` is the largest below the value
-    of those that were counted here, −inf if there is none: its maximum over the processes, if it is not −inf,
+    ``above_here`` and ``equal_here`` count the entries of this process alone. ``next_here`` is the largest
+    entry below the value that this process has counted, or −inf. Its maximum over the processes, unless −inf,
     is the next value of the row.
     """
 
@@ -45,7 +45,7 @@ class OrderStatistic(NamedTuple):
 
 
 def census(x: Tensor) -> Tensor:
-    """How many entries are allowed, at +inf, and NaN: int64 (rows, 3)."""
+    """The numbers of entries that are allowed, +inf, and NaN: int64 (rows, 3)."""
     rows, n = x.shape
     counts = torch.zeros(rows, 3, dtype=torch.int64, device=x.device)
     counts[:, 0] = n
@@ -61,18 +61,18 @@ def census(x: Tensor) -> Tensor:
 
 
 def _counted_true(which: Tensor) -> Tensor:
-    """Of each row; a count along a dimension takes twenty times as long as one of everything."""
+    """The count of each row; counting along a dimension takes twenty times as long as counting everything."""
     return torch.count_nonzero(which) if len(which) == 1 else torch.count_nonzero(which, dim=-1)
 
 
 def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> OrderStatistic:
-    """The rank-th largest, 1 ≤ rank ≤ n, of each row; anything in a row where rank is not so.
+    """The rank-th largest entry of each row, 1 ≤ rank ≤ n; any value in a row with another rank.
 
     Args:
-        x: this process's part (rows, here), float32 or float64, −inf where excluded, without NaN.
+        x: this process's shard (rows, here), float32 or float64, −inf where excluded, without NaN.
         rank: int64 (rows, 1), the same in all processes.
-        n_here: how many entries are allowed here, (rows, 1).
-        n: and in all processes.
+        n_here: how many entries of this shard are allowed, (rows, 1).
+        n: how many entries are allowed in all processes, (rows, 1).
         group: the processes.
     """
     if bool((n >= _LONG).any()):
@@ -87,7 +87,7 @@ def order_statistic(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: G
 def _counted(
     x: Tensor, rank: Tensor, low: Tensor, high: Tensor, group: Group, n: Tensor | None
 ) -> OrderStatistic | None:
-    """What is sought, if it is between low and high; None if that was a guess, of n entries, and is wrong."""
+    """The result, if it lies between low and high; None if these were guessed (n is given) and are wrong."""
     above_here, rows, values = _within(x, low, high)
     keys = _keys(values)
     candidates = rows, keys
@@ -131,7 +131,7 @@ def _counted(
 
 
 def _within(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How many entries of each row are above ``high``; and the rows and values of those down to ``low``."""
+    """How many entries of each row are above ``high``; the rows and values of those from there to ``low``."""
     every = torch.arange(x.shape[0], device=x.device)
     if cpu.usable(x):
         above, between, values = cpu.entries_between(x, low, high)
@@ -142,12 +142,12 @@ def _within(x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def _in_rows(rows: Tensor, x: Tensor) -> Tensor:
-    """How often each row is named, (rows, 1)."""
+    """How often each row occurs, (rows, 1)."""
     return torch.bincount(rows, minlength=x.shape[0]).unsqueeze(-1)
 
 
 def next_largest(x: Tensor, found: OrderStatistic, group: Group) -> Tensor:
-    """The largest value below the one that was found, (rows, 1); −inf if there is none."""
+    """The largest value below the one found, (rows, 1); −inf if there is none."""
     none = x.new_full((x.shape[0], 1), -math.inf)
     here = torch.where(x < found.value, x, none).amax(-1, keepdim=True) if x.shape[-1] else none
     return group.largest(here)
@@ -162,7 +162,7 @@ def _next(rows: Tensor, keys: Tensor, bottom: Tensor, dtype: torch.dtype) -> Ten
 
 
 def _guess(x: Tensor, rank: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-    """Values between which it lies, by every so many-th entry, if the order of the entries means nothing."""
+    """A bracket from every m-th entry; right if the order of the entries is arbitrary."""
     lowest = torch.finfo(x.dtype).min
     low, high = (torch.full_like(rank, value, dtype=x.dtype) for value in (-math.inf, -math.inf))
     few = x[:, :: max(1, x.shape[-1] // _FEW)]
@@ -181,7 +181,7 @@ def _guess(x: Tensor, rank: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Te
 
 
 def _between(x: Tensor, rank: Tensor, n_here: Tensor, n: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-    """Values of the row between which the one that is sought lies, both included."""
+    """Two values of the row that bracket the rank-th largest; it may equal either."""
     rank_here = (rank * n_here + n - 1) // n.clamp_min(1)
     rank_here = torch.where((rank >= 1) & (n_here > 0), rank_here.clamp_max(n_here), 0)
     none = x.new_full((x.shape[0], 1), math.inf)
@@ -211,7 +211,7 @@ def _values(keys: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _shift(bottom: Tensor, top: Tensor, n_classes: int) -> Tensor:
-    """By how many bits numbers are shifted for those from bottom to top to fall into so many classes."""
+    """By how many bits to shift the numbers from bottom to top, so that they fall into ``n_classes``."""
     shift = ((top >> 1) - (bottom >> 1) >= n_classes // 2).long()  # top − bottom itself may overflow
     while bool((wide := (shift > 0) & ((top >> shift) - (bottom >> shift) >= n_classes)).any()):
         shift = shift + wide

@@ -1,4 +1,4 @@
-"""Calls that ``torch.compile`` leaves out of its graphs: what they do next depends on what others send."""
+"""Calls that ``torch.compile`` leaves out of its graphs, because they depend on what other processes send."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def outside_graphs(call: Callable[P, T]) -> Callable[P, T]:
-    """The same call; a graph ends before it, and another begins after it.
+    """The same call, outside of graphs: one ends before it, and another begins after it.
 
-    ``torch.compiler.disable`` does this, but loads the compiler, which takes seconds: here only if somebody
-    has loaded it before.
+    ``torch.compiler.disable`` does this, but loads the compiler, which takes seconds. So it is used only if
+    the compiler is loaded already.
     """
     made: list[Callable[P, T]] = []
 

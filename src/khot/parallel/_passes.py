@@ -1,4 +1,4 @@
-r"""Passes over this process's part of rows whose threshold is known: weights, and Jacobian products.
+r"""Passes over this process's shard once the threshold is known: weights and Jacobian products.
 
 With w = F′(a), 0 where no score moves the weight, and g the incoming gradient,
 
@@ -6,8 +6,8 @@ With w = F′(a), 0 where no score moves the weight, and g the incoming gradient
     sums        Σw, Σwg, Σzw, Σzwg
     product     w (g − m)/τ
 
-A kernel takes each, where there is one; else blocks that fit the cache do, without temporaries as long as
-a row.
+Each pass is a kernel if there is one. Otherwise it goes through blocks that fit the cache, without temporary
+memory for a whole row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["KnownRows"]
 
 
 class KnownRows(NamedTuple):
-    """Scores (rows, here) in float32 or float64, and where their threshold is."""
+    """Scores (rows, here) in float32 or float64, and their threshold."""
 
     gate: Gate
     x: Tensor
@@ -35,7 +35,7 @@ class KnownRows(NamedTuple):
     at: Threshold
 
     def weights(self) -> Tensor:
-        """Those of this part; of a row that is not open as ``Threshold`` says."""
+        """The weights of this shard; `Threshold` says what they are in a row that is not open."""
         gate, x, temperature, at = self
         all_open = bool(at.is_open.all())
         if all_open and (shard := self._for_kernel()) is not None:
@@ -58,7 +58,7 @@ class KnownRows(NamedTuple):
         return y
 
     def sums(self, grad: Tensor) -> Tensor:
-        """Float64 (rows, 4)."""
+        """Σw, Σwg, Σzw and Σzwg over this shard, float64 (rows, 4)."""
         if bool(self.at.is_open.all()) and (shard := self._for_kernel()) is not None:
             return cpu.slope_sums(shard, grad)
         x = self.x
@@ -72,7 +72,7 @@ class KnownRows(NamedTuple):
         return sums
 
     def product(self, grad: Tensor, mean: Tensor) -> Tensor:
-        """For the mean (rows, 1) of all processes."""
+        """w (g − m)/τ, for the mean m (rows, 1) of all processes."""
         if bool(self.at.is_open.all()) and (shard := self._for_kernel()) is not None:
             return cpu.slope_product(shard, grad, mean)
         out, mean = torch.empty_like(self.x), mean.to(self.x.dtype)
@@ -84,9 +84,9 @@ class KnownRows(NamedTuple):
         return out
 
     def limits(self, grad: Tensor) -> Tensor:
-        """What ∂L/∂k is made of where slopes vanish, float64 (rows, 5).
+        """The sums for ∂L/∂k in rows whose slopes vanish, float64 (rows, 5).
 
-        Above the gap and below it, without g and with it; and at +inf.
+        These are the shares above the gap, without g and with it; the same below it; and g at +inf.
         """
         x, at, terms = self.x, self.at, list[Tensor]()
         finite = x.isfinite()
@@ -101,7 +101,7 @@ class KnownRows(NamedTuple):
         return torch.stack([term.sum(-1, dtype=torch.float64) for term in terms], -1)
 
     def _slopes(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
-        """z, finite also where it does not count, and w."""
+        """z and w; z is finite also where it does not count."""
         gate, at, x = self.gate, _of_rows(self.at, rows), self.x[rows, columns]
         finite = x.isfinite()
         z = torch.where(finite, difference(x, at.anchor, self.temperature[rows]), 0)

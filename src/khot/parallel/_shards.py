@@ -1,4 +1,4 @@
-"""A checked call on shards: rows of which each process has a part, and what all know of them."""
+"""The checked arguments of a call on shards, in row form."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = ["Shards", "as_shards"]
 
 
 class Shards(NamedTuple):
-    """Rows with the selected dimension last: this process's part of them.
+    """This process's shard of rows, with the selected dimension last.
 
-    ``scores`` (rows, here) hold −inf where the mask excludes; ``k`` and ``temperature`` are (rows, 1), the
-    same in all processes; ``n`` is the length of a whole row and ``start`` where this part of it begins;
-    ``shape`` is that of the scores with the selected dimension last, which was ``dim``.
+    ``scores`` (rows, here) are −inf where the mask excludes. ``k`` and ``temperature`` are (rows, 1), the
+    same in all processes. ``n`` is the length of a whole row, and ``start`` the place of this shard in it.
+    ``shape`` is the shape of the scores with the selected dimension, which was ``dim``, moved to the end.
     """
 
     scores: Tensor
@@ -62,18 +62,18 @@ def as_shards(
     others: Mapping[str, Any] | None = None,
     check: Callable[[], object] = lambda: None,
 ) -> Shards:
-    """Check the arguments here, that all processes have the same, and bring them to row form.
+    """Check the arguments, and that all processes have the same; return them in row form.
 
     Args:
-        name: of the function, for errors.
+        name: the function that was called, for errors.
         group: the processes.
-        scores: this process's part.
-        k: the budget of the whole row.
+        scores: this process's shard.
+        k: budget of the whole row.
         temperature: > 0.
-        dim: the selected dimension, along which the scores are sharded.
-        mask: for this part.
-        largest: whether the largest are selected.
-        integer: whether a number k must be whole.
+        dim: the selected dimension, along which the scores are split.
+        mask: the mask of this shard.
+        largest: False selects the smallest scores.
+        integer: True if a number k must be an integer.
         others: what else must be the same in all processes.
         check: raises if another argument is wrong.
     """

@@ -1,14 +1,14 @@
 r"""The threshold of a row that several processes hold.
 
-What is solved, and why, is said in ``khot.relaxations.threshold._solver``: y = F(z + e), z = (x − m)/τ, m the
-anchor, and e the root of P = Q, two sums over the row. Each process sums over its part, in float64, the sums
-of all processes are added (10 numbers a row and step), and all take the same step
+``khot.relaxations.threshold._solver`` states the problem: y = F(z + e), z = (x − m)/τ, where m is the anchor
+and e the root of P = Q, two sums over the row. Each process sums over its shard in float64, one message adds
+the sums of all processes (10 numbers per row and step), and all take the same step
 (``khot.relaxations.threshold._root``). No score is sent.
 
-The anchor of a long row is a guess of where its threshold is (``_estimate.py``): from there two or three sums
-are enough, and P and Q are sums of what is small on either side of it. But if next to nothing lies between 0
-and 1, the row must be anchored at its ⌈k⌉-th largest score, which has to be found first
-(``_order_statistic.py``); so are short rows, and those of which the processes have very different parts.
+The anchor of a long row is an estimate of its threshold (``_estimate.py``). From there two or three sums are
+enough, and P and Q are sums of small terms on either side of it. But if hardly any weight lies between 0 and
+1, the anchor must be the ⌈k⌉-th largest score, which has to be found first (``_order_statistic.py``). The
+same holds for short rows, and for rows whose shards are very different.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _SLOPES = 1.0  # and what slopes must sum to where it leads
 
 
 class Threshold(NamedTuple):
-    """What the weights of a row are made of, each (rows, 1) and the same in all processes.
+    """What determines the weights of a row, each (rows, 1) and the same in all processes.
 
-    The weight of a finite score is F(z + offset − fine) if the row ``is_open``, else ``rest``; that of +inf
-    is ``sure``, and that of −inf 0. A row with a NaN is ``invalid``. ``next_best`` is the largest score that
-    a whole k leaves out.
+    The weight of a finite score is F(z + offset − fine) if the row ``is_open``, else ``rest``. The weight of
+    +inf is ``sure``, and that of −inf is 0. A row with a NaN is ``invalid``. ``next_best`` is the largest
+    score that an integer k leaves out.
     """
 
     anchor: Tensor
@@ -54,7 +54,7 @@ class Threshold(NamedTuple):
 
 
 def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: Group) -> Threshold:
-    """The thresholds of rows of which this process has ``x`` (rows, here), for budgets ``k`` (rows, 1).
+    """The thresholds of rows, given this process's shard ``x`` (rows, here) and budgets ``k`` (rows, 1).
 
     Args:
         gate: F.
@@ -74,7 +74,7 @@ def solve(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n: int, group: 
 def _near(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, guess: Tensor, group: Group
 ) -> Threshold | None:
-    """From a guess; None if a row has no threshold, or the guess does not lead there soon."""
+    """The threshold, from a guess; None if a row has none, or the guess does not lead there soon."""
     half = torch.full_like(k, 0.5, dtype=torch.float64)
     middle = gate.quantile(half, half)
     low, high = middle - _NEAR, middle + _NEAR
@@ -109,20 +109,20 @@ def _near(
 
 
 def _in_two(offset: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """An offset in float64 as one of the dtype, and what that is too large by."""
+    """A float64 offset rounded to the dtype, and the rounding error."""
     rounded = offset.to(dtype)
     return rounded, (rounded.double() - offset).to(dtype)
 
 
 def _infinities(x: Tensor, sums: Tensor) -> Tensor:
-    """How many scores are +inf and NaN, (rows, 2): counted only if any was left out of the sums."""
+    """How many scores are +inf and NaN, (rows, 2); counted only if the sums left any score out."""
     if bool((sums[:, 4] + sums[:, 9] < x.shape[-1]).any()):
         return census(x)[:, 1:].double()
     return torch.zeros_like(sums[:, :2])
 
 
 def _anchored(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, group: Group) -> Threshold:
-    """From the ⌈k⌉-th largest score, as one process does it."""
+    """The threshold, from the ⌈k⌉-th largest score, as in one process."""
     here = census(x)
     allowed, n_sure, n_nan = group.total(here.clone()).unbind(-1)
     allowed, n_sure, invalid = allowed.unsqueeze(-1), n_sure.unsqueeze(-1), n_nan.unsqueeze(-1) > 0
@@ -170,7 +170,7 @@ def _anchored(gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, group: Grou
 
 
 def _refinement(rows: Rows, is_open: Tensor, offset: Tensor, sums_at: LocalSums, group: Group) -> Tensor:
-    """What is to be taken from z + e: digits that the offset could not hold, if weights reach 0 and 1."""
+    """What to subtract from z + e: digits that the offset could not hold, for gates that reach 0 and 1."""
     resolution = 8 * torch.finfo(offset.dtype).eps * offset.abs()
     fine = torch.zeros_like(offset)
     for _ in range(2):

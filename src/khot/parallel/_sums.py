@@ -1,4 +1,4 @@
-"""Sums over this process's part of rows at an offset, and what all processes make of them together."""
+"""Sums over this process's shard at an offset, and the step's numbers from the sums of all processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = 1 << 16  # entries in the cache at a time
 
 
 class Rows(NamedTuple):
-    """What all know of their rows, each (rows, 1); ``k_left`` is the budget of the finite scores."""
+    """What all processes know of the rows, each (rows, 1); ``k_left`` is the budget of the finite scores."""
 
     gate: Gate
     anchor: Tensor
@@ -32,7 +32,7 @@ LocalSums = Callable[[Tensor, Tensor], Tensor]
 
 
 def blocks(rows: int, columns: int) -> list[tuple[slice, list[slice]]]:
-    """Parts of a matrix that fit the cache: groups of rows, and the columns that each is gone through by."""
+    """Blocks of a matrix that fit the cache: groups of rows, each with its groups of columns."""
     width = max(1, min(columns, _BLOCK))
     height = max(1, _BLOCK // width)
     parts = [slice(j, min(j + width, columns)) for j in range(0, columns, width)]
@@ -40,17 +40,17 @@ def blocks(rows: int, columns: int) -> list[tuple[slice, list[slice]]]:
 
 
 def difference(a: Tensor, b: Tensor, temperature: Tensor) -> Tensor:
-    """(a − b)/τ, also where a − b overflows."""
+    """(a − b)/τ, also if a − b overflows."""
     return (a / 2 - b / 2) / (temperature / 2)
 
 
 def has_kernel(gate: Gate, x: Tensor) -> bool:
-    """Whether the passes over these scores are compiled."""
+    """Whether there are compiled kernels for these scores."""
     return gate.kernel in ("logistic", "laplace", "sparse") and gate.norm == 2 and cpu.usable(x)
 
 
 def local_sums(rows: Rows, x: Tensor) -> LocalSums:
-    """The sums of the terms over this process's part, below the anchor and above it, for any offset."""
+    """A function of the offset: the sums of the terms over this shard, below and above the anchor."""
     gate = rows.gate
     if has_kernel(gate, x) and (kernel := gate.kernel) is not None:
 
@@ -80,8 +80,11 @@ def local_sums(rows: Rows, x: Tensor) -> LocalSums:
 
 
 def _terms(gate: Gate, a: Tensor, above: Tensor) -> list[Tensor]:
-    """What is summed: the distance to the end and its derivatives; or the distance, and what of 0 < F < 1 a
-    gate's own step needs, with the number of those at 1. Last, 1."""
+    """The terms of the sums; the last is 1, to count them.
+
+    A gate with tails has the distance to its end and two derivatives. Other gates have the distance, what
+    their own step needs of the weights between 0 and 1, and the number of ones.
+    """
     distance, first, second = gate.distance(a, above)
     if gate.reach == math.inf:
         nothing = torch.zeros_like(a)
@@ -92,7 +95,7 @@ def _terms(gate: Gate, a: Tensor, above: Tensor) -> list[Tensor]:
 
 
 def row_sums(rows: Rows, sums: Tensor) -> RowSums:
-    """P and Q, and what else a step needs, from the sums over all processes."""
+    """P, Q and whatever else a step needs, from the sums of all processes."""
     below, above = sums.chunk(2, -1)
     excess = above[:, 4:] - rows.k_left  # how many more than the budget are above the anchor
     p, q = below[:, :1] + excess.clamp_min(0), above[:, :1] + (-excess).clamp_min(0)

@@ -1,10 +1,9 @@
-r"""Systematic sampling of rows that several processes hold: a scan of integers, which add up the same
-everywhere.
+r"""Systematic sampling of rows that several processes hold, by integer sums, which are the same everywhere.
 
-Unit i is drawn when 1 − u plus the sum of π up to i passes a whole number (``khot.designs.systematic``). The
-π of the units that are not certain are rounded up to multiples of 2^−s; the sum is then by an integer E too
-large, and the i-th partial sum C is lowered by ⌊E·C/ΣC⌋, which ends at the wanted number exactly, never lets
-a sum fall, and adds nothing where π = 0. Each process needs the sum of those before it: one message.
+Unit i is drawn if 1 − u plus the sum of π up to i passes a whole number (``khot.designs.systematic``). The π
+of units that are not certain are rounded up to multiples of 2^−s. Their sum is then too large by an integer
+E, so the i-th partial sum C is lowered by ⌊E·C/ΣC⌋. The last one then has the right value exactly, no sum
+falls, and units with π = 0 add nothing. Each process needs the sum of the shards before it: one message.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["draw_systematic"]
 
 
 def draw_systematic(inclusion: Tensor, k: Tensor, u: Tensor, group: Group) -> Tensor:
-    """Booleans (draws, rows, here), k of them in each whole row.
+    """Draw booleans (draws, rows, here), k of them True in each whole row.
 
     Args:
         inclusion: π of this process's part (rows, here), float64, with sum k over the whole row.

@@ -1,11 +1,10 @@
-r"""Tree pivotal sampling of rows that several processes hold: one tree over the whole row, wherever it is
-cut.
+r"""Tree pivotal sampling of rows that several processes hold, with one tree over the whole row.
 
-The tree is that of ``khot.designs.pivotal._duels``, over the places of the whole row, so it does not depend
-on the shards. A process builds what lies below nodes of which it has all leaves; those whose sibling it has
-not are at most two a level, its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in
-one message; every one builds the few nodes above them and decides their duels with the same uniform
-variables, and then goes down its own part alone.
+The tree is that of ``khot.designs.pivotal._duels`` over the indices of the whole row, so it does not depend
+on the shards. A process builds every node whose leaves it holds. At most two of these per level have a
+sibling in another process: its *edges*. All processes exchange their edges, at most 2·log₂ n nodes each, in
+one message. Then each builds the few nodes above them, decides their duels with the same uniform variables,
+and goes down its own part alone.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ __all__ = ["draw_tree"]
 
 
 class _Top(NamedTuple):
-    """The nodes of one level that no process has whole, and all edges there: their numbers, in order.
+    """The numbers of the edges of one level, and of its nodes that no process holds whole, in order.
 
-    ``parents`` are the numbers of the nodes above pairs of them, ``left`` and ``right`` where their children
-    are among the numbers (or behind them, for one that is not there), and ``level`` what is decided at the
+    ``parents`` are the numbers of the nodes above them. ``left`` and ``right`` are the positions of their
+    children in ``numbers`` (one past the end for a missing child). ``level`` holds the decisions at the
     parents.
     """
 
@@ -40,7 +39,7 @@ class _Top(NamedTuple):
 
 
 def draw_tree(inclusion: Tensor, k: Tensor, sizes: list[int], draws: int, seed: int, group: Group) -> Tensor:
-    """Booleans (draws, rows, here), k of them in each whole row.
+    """Draw booleans (draws, rows, here), k of them True in each whole row.
 
     Args:
         inclusion: π of this process's part (rows, here), float64, with sum k over the whole row.

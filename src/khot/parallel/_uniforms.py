@@ -1,4 +1,4 @@
-"""Uniform variables by their number: any process can make any of them, and no other.
+"""Uniform variables by number: a process makes exactly those it needs.
 
 The i-th variable of a stream is a hash of i: SplitMix64, whose output passes the usual tests (Steele, Lea &
 Flood 2014). The seed of a stream is one draw from the generator.
@@ -17,12 +17,12 @@ _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def stream_seed(generator: torch.Generator | None, device: torch.device) -> int:
-    """One draw: the seed of streams."""
+    """The seed of streams: one draw from the generator."""
     return int(torch.randint(1 << 62, (), device=device, generator=generator))
 
 
 def numbered_uniforms(seed: int, streams: Tensor, numbers: Tensor) -> Tensor:
-    """Float64 in [0, 1): those of the given numbers, for each of the streams.
+    """The uniform variables with the given numbers in each of the streams, float64 in [0, 1).
 
     Args:
         seed: of all of them.
@@ -44,5 +44,5 @@ def _mixed(z: Tensor) -> Tensor:
 
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
-    """Shifted right, with zeros from the left."""
+    """A right shift that fills with zeros."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)

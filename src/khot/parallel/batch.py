@@ -1,4 +1,6 @@
-"""BatchTopK over a global batch: the k·B largest of all entries of the batches of all processes.
+"""BatchTopK over a global batch: the k·B largest entries of the batches of all processes.
+
+Cost: that of :func:`khot.parallel.hard_topk` for one row of all entries.
 
 Reference: Bussmann, Leask & Nanda (2024), BatchTopK Sparse Autoencoders, arXiv:2412.06410.
 """
@@ -25,22 +27,22 @@ __all__ = ["batch_topk"]
 def batch_topk(
     scores: Tensor, k: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> Tensor:
-    r"""Mark the k·B largest of the scores of all processes, B the number of their rows together.
+    r"""Mark the k·B largest scores of all processes, which have B rows together.
 
     .. math:: \sum_{b=1}^{B} \sum_{i=1}^{n} y_{bi} = k B, \qquad y \in \{0, 1\}^{B \times n}
 
-    so that a row has k in the mean: rows that need more take them from others, wherever these are. As one
-    process with the whole batch does it, ties by process, row and place.
+    A row gets k ones on average: rows that need more take them from other rows, in any process. The result is
+    that of one process with the whole batch. Ties go by process, then row, then index.
 
     Args:
-        scores: the rows (…, n) of this process; how many there are may differ, n must not.
-        k: how many a row has in the mean, an integer, 0 ≤ k ≤ n.
-        mask: boolean, broadcastable to the scores; False is never selected.
+        scores: the rows (…, n) of this process. Processes may have different numbers of rows, but the same n.
+        k: how many ones a row gets on average, an integer, 0 ≤ k ≤ n.
+        mask: boolean, broadcastable to ``scores``; False is never selected.
         group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:
-        Zeros and ones in the shape and dtype of the scores, without a gradient; with
-        :func:`khot.relaxations.straight_through`, or as a mask of the scores, it trains.
+        Zeros and ones in the shape and dtype of ``scores``, without a gradient. To train, multiply the scores
+        by them, or use :func:`khot.relaxations.straight_through`.
 
     Example:
         >>> batch_topk(torch.tensor([[5.0, 4.0, 3.0], [0.0, 1.0, 2.0]]), 2)

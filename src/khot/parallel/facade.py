@@ -1,4 +1,4 @@
-"""One call for the methods that know shards."""
+"""One call for every method that works on shards."""
 
 from __future__ import annotations
 
@@ -32,22 +32,25 @@ def topk(
     group: ProcessGroup | None = None,
     **options: Any,
 ) -> Tensor:
-    """:func:`khot.topk` of scores that are sharded along ``dim``.
+    """Relax the indicator of the ``k`` largest scores of rows that several processes hold, by any method.
+
+    This is :func:`khot.topk` for shards; see :func:`khot.parallel.sigmoid_topk` for what holds for all
+    methods.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
-        k: the budget of the whole row.
-        method: ``"sigmoid"``, ``"laplace"`` or ``"sparse"``; the others need whole rows.
-        temperature: > 0.
-        hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
-        dim: the dimension along which to select.
-        mask: boolean, broadcastable to this shard.
-        largest: False selects the smallest.
-        group: the processes.
-        options: of the method: ``norm`` of ``"sparse"``.
+        k: budget of the whole row, 0 ≤ k ≤ n; the same in all processes.
+        method: ``"sigmoid"``, ``"laplace"`` or ``"sparse"``; the other methods need whole rows.
+        temperature: > 0; the same in all processes.
+        hard: exact hard top-k forward, the gradient of the method backward (k must be an integer).
+        dim: the dimension along which to select, and along which the scores are split.
+        mask: boolean, broadcastable to this shard; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        group: the processes; by default all, or this one alone if there is no process group.
+        options: options of the method: ``norm`` for ``"sparse"``.
 
     Returns:
-        The weights of this shard.
+        Weights in the shape and dtype of this shard; over all shards, a row sums to min(k, allowed).
 
     Example:
         >>> topk(torch.tensor([3.0, 1.0, 2.0]), 2, method="sparse", temperature=0.5).tolist()
@@ -91,7 +94,7 @@ def _refused(
     mask: Tensor | None,
     group: Group,
 ) -> Tensor:
-    """Tell the other processes, which wait for a first message, and raise."""
+    """Tell the other processes, which wait for the first message, and raise."""
 
     def describe() -> tuple[int, dict[str, Any]]:
         _check_method(method, options)

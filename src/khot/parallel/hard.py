@@ -1,9 +1,9 @@
 """Hard top-k over shards: the indicator of the k largest scores of rows that several processes hold.
 
-    y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed), ties by their place in the whole row.
+    y ∈ {0, 1}ⁿ maximises ⟨x, y⟩ subject to Σy = min(k, allowed).
 
-Cost: a selection in each shard, and one message of k numbers a row and process; for k above 512 some messages
-of 32 numbers a row instead, whatever k is.
+Ties go to the lower index in the whole row. Cost: a selection in each shard and one message of k numbers per
+row and process; for k above 512 a few messages of 32 numbers per row instead.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ def hard_topk(
     largest: bool = True,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    """:func:`khot.hard_topk` of scores that are sharded along ``dim``: the same ones as in one process.
+    """Mark the ``k`` largest scores of rows that several processes hold with 1, all others with 0.
+
+    This is :func:`khot.hard_topk` for shards, and selects exactly what that selects in the whole row: ties go
+    to the lower index of the whole row.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
-        k: an integer, 0 ≤ k ≤ n of the whole row, or a tensor (rounded to integers); the same in all
+        k: an integer, 0 ≤ k ≤ n for whole rows of n, or a tensor (rounded to integers); the same in all
             processes.
-        dim: the dimension along which to select, and along which the scores are sharded.
+        dim: the dimension along which to select, and along which the scores are split.
         mask: boolean, broadcastable to this shard; False is never selected.
-        largest: False marks the smallest.
+        largest: False marks the smallest scores.
         group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How often each expert was chosen, over the tokens of all processes: what balance losses and biases need."""
+"""How often the tokens of all processes chose each expert: balance losses and biases need it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ __all__ = ["ExpertLoads", "expert_loads"]
 
 
 class ExpertLoads(NamedTuple):
-    """The loads of experts over all processes.
+    """How the tokens of all processes are spread over the experts, as :func:`expert_loads` returns it.
 
     Args:
-        counts: how many places each expert has, int64 (experts,).
-        tokens: how many real tokens there are.
-        entropy: of the shares of the experts, divided by log E: 1 for even use, 0 for one expert alone.
+        counts: how often each expert was chosen, int64 (experts,).
+        tokens: the number of tokens, without masked ones.
+        entropy: entropy of the experts' shares, divided by log E: 1 if all are used equally, 0 if one is.
+
+    Example:
+        >>> counts, tokens, entropy = expert_loads(torch.tensor([[0], [1], [0], [1]]), 2)
+        >>> counts.tolist(), tokens, round(entropy, 6)
+        ([2, 2], 4, 1.0)
     """
 
     counts: Tensor
@@ -34,18 +39,22 @@ class ExpertLoads(NamedTuple):
 def expert_loads(
     indices: Tensor, num_experts: int, *, mask: Tensor | None = None, group: ProcessGroup | None = None
 ) -> ExpertLoads:
-    r"""Count the chosen experts of all processes: one message of E + 1 numbers.
+    r"""Count how often the tokens of all processes chose each expert.
 
     .. math:: f_e = \sum_{\text{processes}} \sum_t [e \in \text{indices}_t]
 
     :func:`khot.apps.moe.load_balance_loss` with ``kind="global"`` and
-    ``khot.apps.moe.RoutingStatistics(kind="global")`` sum in the same way.
+    ``khot.apps.moe.RoutingStatistics(kind="global")`` count in the same way. Cost: one message of E + 1
+    numbers.
 
     Args:
-        indices: the experts (T, k) that this process's tokens chose; T may differ.
+        indices: the experts (T, k) that the T tokens of this process chose; T may differ between processes.
         num_experts: E, the same in all processes.
-        mask: boolean (T,), True for a real token.
+        mask: boolean (T,); False leaves a token out, for example padding.
         group: the processes; by default all, or this one alone if there is no process group.
+
+    Returns:
+        The same :class:`ExpertLoads` in every process.
 
     Example:
         >>> loads = expert_loads(torch.tensor([[0, 1], [0, 2]]), 4)

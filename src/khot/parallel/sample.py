@@ -1,8 +1,8 @@
 """Samples of exactly k of the n entries of rows that several processes hold.
 
-Everything that decides is integer arithmetic or the same operations on the same numbers, so that given π and
-the seed a sample does not depend on how many processes there are, nor where the row is cut. Cost: two or
-three messages (and those of :func:`khot.parallel.sigmoid_topk` for scores), O(shard) work a draw.
+Every decision uses integer arithmetic, or the same operations on the same numbers. So, given π and the seed,
+the sample depends neither on the number of processes nor on where the row is cut. Cost: two or three messages
+(from scores, also those of :func:`khot.parallel.sigmoid_topk`), and O(shard) work per draw.
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ def sample(
     largest: bool = True,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r""":func:`khot.sample` of rows that are sharded along ``dim``: exactly ``k`` of their n entries.
+    r"""Draw exactly ``k`` of the n entries of rows that several processes hold.
 
     .. math:: x \in \{0, 1\}^n, \quad \textstyle\sum_i x_i = k, \quad P(x_i = 1) = \pi_i
 
-    With the same seed the sample is the same for any number of processes, bit by bit if ``probs`` are given;
-    from scores, π is the same up to the rounding of float64 sums. ``systematic`` draws what
-    :func:`khot.sample` draws with that seed; the uniform variables of ``tree_pivotal`` are others, which a
-    process can make without making those of all units. No gradient.
+    This is :func:`khot.sample` for shards, without a gradient. The same seed gives the same sample for any
+    number of processes: bit for bit from ``probs``, and up to the rounding of float64 sums from scores.
+    ``"systematic"`` draws what :func:`khot.sample` draws with that seed. ``"tree_pivotal"`` has the same law
+    as in :func:`khot.sample`, but other draws, because each process makes only the random numbers it needs.
 
     Args:
-        scores: this process's shard, or a ``DTensor`` whose other dimensions are not sharded; π is
-            :func:`khot.parallel.sigmoid_topk`.
-        k: how many of the whole row are drawn; if not whole, ⌊k⌋ or ⌈k⌉.
-        probs: instead of scores: inclusion probabilities, with sum k over all shards.
+        scores: this process's shard, or a ``DTensor`` of which only ``dim`` is sharded; π is
+            :func:`khot.parallel.sigmoid_topk` of them.
+        k: how many of the whole row to draw; if it is not an integer, ⌊k⌋ or ⌈k⌉ are drawn.
+        probs: inclusion probabilities instead of scores; they sum to k over all shards.
         design: ``"tree_pivotal"`` or ``"systematic"``.
-        sample_shape: how many draws, as a shape.
-        generator: with the same state in all processes; by default the first process draws a seed from
-            torch's own for all of them.
-        dim: the dimension of the n entries.
+        sample_shape: the number of draws, as a shape.
+        generator: a generator with the same state in all processes; by default the first process takes a
+            seed from torch's default generator and sends it to all.
+        dim: the dimension of the n entries, along which the rows are split.
         mask: boolean, broadcastable to this shard; False is never drawn.
-        largest: whether large scores are likely to be drawn, or small ones.
+        largest: False makes small scores likely to be drawn, instead of large ones.
         group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:
-        Zeros and ones of shape ``sample_shape`` + that of this shard, in its dtype.
+        Zeros and ones of shape ``sample_shape`` + the shape of this shard, in its dtype.
 
     Example:
         >>> x = sample(probs=torch.full((8,), 0.25), k=2, sample_shape=(100,))
@@ -199,9 +199,9 @@ def _check_sample_shape(name: str, shape: Any) -> None:
 def _inclusion(
     name: str, argument: str, shards: Shards, allowed: Tensor | None, k: float, group: Group
 ) -> tuple[Tensor, Tensor]:
-    """π of this part in float64, with sum k, and k of each row (rows, 1): fewer where fewer may be drawn.
+    """π of this shard in float64, with sum k; and k of each row (rows, 1), less if fewer may be drawn.
 
-    Sums are those of integers, which do not depend on their order; see `khot.designs._arguments.normalised`.
+    The sums are sums of integers, so their order does not matter; see `khot.designs._arguments.normalised`.
     """
     given = shards.scores
     if argument == "scores":

@@ -1,7 +1,8 @@
-"""The threshold family over shards: ``khot.sigmoid_topk``, ``laplace_topk`` and ``sparse_topk`` of rows that
-several processes hold.
+"""The threshold family over shards: sigmoid, Laplace and sparse top-k of rows that several processes hold.
 
-Cost: 4 to 6 messages of O(1) numbers a row for a long row, 10 to 19 for a short or nearly hard one, and one
+    yᵢ = F((xᵢ + c)/τ),   c such that Σy = k over the shards of all processes.
+
+Cost: 4 to 6 messages of O(1) numbers per row for a long row, 10 to 19 for a short or nearly hard one, and one
 in the backward pass; three or four passes over the shard of a long row. See ``_solver.py``.
 """
 
@@ -37,28 +38,33 @@ def sigmoid_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r""":func:`khot.sigmoid_topk` of scores that are sharded along ``dim``.
+    r"""Relax the indicator of the ``k`` largest scores of rows that several processes hold.
 
     .. math:: y_i = \sigma\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
 
-    the sum over the shards of all processes. Every process must call it, also with an empty shard, and if one
-    calls ``backward`` all must. First derivatives only.
+    This is :func:`khot.sigmoid_topk` for shards: the sum is over the shards of all processes. Every process
+    must make the call, even with an empty shard; if one calls ``backward``, all must. Differentiable once, in
+    reverse mode, in ``scores``, in a tensor ``k`` and in a tensor ``temperature``.
+
+    Units: the temperature divides the scores. Cost: 4 to 6 messages of O(1) numbers per row for a long row,
+    10 to 19 for a short one, one in the backward pass.
 
     Args:
-        scores: this process's shard, any floating shape; all but ``dim`` alike in all processes. Or a
-            ``DTensor``: one with ``Shard(dim)`` is solved by the processes of that mesh dimension, others
-            locally.
-        k: the budget of the whole row, 0 ≤ k ≤ n; the same in all processes, each of which gets the whole of
-            its gradient, that of the sum of all processes' losses.
-        temperature: > 0, likewise.
-        dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to this shard; a shard may be masked out as a whole.
-        largest: False selects the smallest.
+        scores: this process's shard, a floating-point tensor; only the length of ``dim`` may differ between
+            processes. Or a ``DTensor``: if a mesh dimension has ``Shard(dim)``, its processes solve the rows
+            together, else each solves its own.
+        k: budget of the whole row, 0 ≤ k ≤ n; the same in all processes. Each process gets its whole
+            gradient, that of the sum of the losses of all processes.
+        temperature: > 0; the same in all processes, with a gradient like that of ``k``.
+        dim: the dimension that sums to ``k``, along which the scores are split.
+        mask: boolean, broadcastable to this shard; False gets weight 0 and gradient 0. It may exclude the
+            whole shard.
+        largest: False selects the smallest scores.
         hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
         group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:
-        The weights of this shard.
+        Weights in the shape and dtype of this shard; over all shards, a row sums to min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -79,24 +85,27 @@ def laplace_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r""":func:`khot.laplace_topk` of scores that are sharded along ``dim``.
+    r"""Relax the indicator of the ``k`` largest scores of rows in several processes, with Laplace gates.
 
-    .. math:: y_i = F\big((x_i + c)/\tau\big), \qquad c \text{ such that } \textstyle\sum_i y_i = k
+    .. math:: y_i = F\big((x_i + c)/\tau\big), \quad
+              F(a) = \begin{cases} e^a/2 & a < 0 \\ 1 - e^{-a}/2 & a \ge 0 \end{cases}, \quad
+              c \text{ such that } \textstyle\sum_i y_i = k
 
-    What is said of :func:`khot.parallel.sigmoid_topk` holds here too.
+    This is :func:`khot.laplace_topk` for shards. Gradients, cost and rules are those of
+    :func:`khot.parallel.sigmoid_topk`.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
-        k: the budget of the whole row.
-        temperature: > 0.
-        dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to this shard.
-        largest: False selects the smallest.
-        hard: exact hard top-k forward, this operator's gradient backward.
-        group: the processes.
+        k: budget of the whole row, 0 ≤ k ≤ n; the same in all processes.
+        temperature: > 0; the same in all processes.
+        dim: the dimension that sums to ``k``, along which the scores are split.
+        mask: boolean, broadcastable to this shard; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
+        group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:
-        The weights of this shard.
+        Weights in the shape and dtype of this shard; over all shards, a row sums to min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])
@@ -118,25 +127,26 @@ def sparse_topk(
     hard: bool = False,
     group: ProcessGroup | None = None,
 ) -> Tensor:
-    r""":func:`khot.sparse_topk` of scores that are sharded along ``dim``.
+    r"""Relax the indicator of the ``k`` largest scores of rows in several processes, with exact zeros.
 
     .. math:: y_i = \min\big(1, ((x_i + c)/\tau)_+^{1/(q-1)}\big), \qquad \textstyle\sum_i y_i = k
 
-    What is said of :func:`khot.parallel.sigmoid_topk` holds here too.
+    This is :func:`khot.sparse_topk` for shards: weights far from the threshold are exactly 0 or 1. Gradients,
+    cost and rules are those of :func:`khot.parallel.sigmoid_topk`.
 
     Args:
         scores: this process's shard, or a ``DTensor``.
-        k: the budget of the whole row.
+        k: budget of the whole row, 0 ≤ k ≤ n; the same in all processes.
         norm: q in (1, 2]; 2 is the Euclidean projection on the capped simplex.
-        temperature: > 0.
-        dim: the dimension that sums to ``k``.
-        mask: boolean, broadcastable to this shard.
-        largest: False selects the smallest.
-        hard: exact hard top-k forward, this operator's gradient backward.
-        group: the processes.
+        temperature: > 0; the same in all processes.
+        dim: the dimension that sums to ``k``, along which the scores are split.
+        mask: boolean, broadcastable to this shard; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
+        group: the processes; by default all, or this one alone if there is no process group.
 
     Returns:
-        The weights of this shard.
+        Weights in the shape and dtype of this shard; over all shards, a row sums to min(k, allowed).
 
     Example:
         >>> x = torch.tensor([3.0, 1.0, 2.0])

@@ -1,9 +1,9 @@
 """Top-k in JAX: the threshold family, hard top-k and systematic sampling, in pure JAX.
 
-The functions mean what those of khot mean for tensors: the same arguments (``axis`` for ``dim``), ties,
-infinities, masks and budgets. They work under ``jit``, ``vmap``, ``grad``, ``jvp`` and any order of these,
-with ``jax_enable_x64`` and without; half types are computed in float32. k may be traced, except where a
-result has k places.
+The functions do what those of khot do for tensors: the same arguments (``axis`` instead of ``dim``), the same
+rules for ties, infinities, masks and budgets. They work under ``jit``, ``vmap``, ``grad`` and ``jvp``, in any
+order, with ``jax_enable_x64`` or without; half types are computed in float32. k may be traced, except in
+`systematic_sample`.
 """
 
 try:

@@ -26,12 +26,12 @@ def position(name: str, scores: Array, axis: int) -> int:
 
 
 def compute_dtype(scores: Array) -> Any:
-    """Half types are computed in float32."""
+    """The dtype to compute in: float32 for half types."""
     return jnp.float64 if scores.dtype == jnp.float64 else jnp.float32
 
 
 def check_k(name: str, k: Any, n: int, *, integer: bool = False) -> None:
-    """Check 0 ≤ k ≤ n, unless k is traced: then nobody can read its values."""
+    """Check 0 ≤ k ≤ n, unless k is traced: then it has no values yet."""
     values = _readable(name, "k", k)
     if values is None:
         return
@@ -72,7 +72,7 @@ def per_row(name: str, argument: str, value: Any, scores: Array, axis: int) -> A
 
 
 def budget(name: str, k: Any, scores: Array, axis: int, *, integer: bool = False) -> Array:
-    """k as rows; rounded if it must be whole."""
+    """k with shape (…, 1); rounded if it must be an integer."""
     check_k(name, k, scores.shape[axis], integer=integer)
     rows = per_row(name, "k", k, scores, axis)
     return jnp.round(rows) if integer else rows

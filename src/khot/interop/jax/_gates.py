@@ -12,7 +12,7 @@ __all__ = ["LAPLACE", "LOGISTIC", "Gate", "sparse_gate"]
 
 
 class Gate(NamedTuple):
-    """One F: itself, its tail and slope, its quantile, and the slopes and shares of a row."""
+    """One F: the function, its tail and slope, its quantile, and the slopes and shares of a row."""
 
     weights: Any
     tail: Any  # a → F(a), F′(a), exact in a relative sense for a → −∞; None for the sparse gate

@@ -1,8 +1,8 @@
 """The threshold in JAX: Newton's method for smooth gates, breakpoints for the sparse one of norm 2.
 
-The same steps as ``khot.relaxations.threshold._newton`` and ``_breakpoints``, which say why they are right.
-Sparse gates of other norms take a bracketed search: the anchor is the ⌈k⌉-th largest, and its weight lies in
-[0, 1], so that its own (x + c)/τ does.
+The steps are those of ``khot.relaxations.threshold._newton`` and ``_breakpoints``, which say why they are
+right. Sparse gates of other norms use a bracketed search: the anchor is the ⌈k⌉-th largest score; its weight
+lies in [0, 1], and so does its (x + c)/τ.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _by_search(gate: Gate, z: Any, k: Any) -> Any:
     power = gate.norm - 1
 
     def sums(a: Any) -> tuple[Any, Any, Any]:
-        """Of the weights between 0 and 1 and of their slopes, and what is left for them of k."""
+        """The sums of the weights between 0 and 1 and of their slopes, and the part of k left for them."""
         y = gate.weights(a)
         slope = gate.slopes(a, a < 1)[0].sum(-1, keepdims=True)
         inside = jnp.where(a < 1, y, 0).sum(-1, keepdims=True)

@@ -13,17 +13,23 @@ __all__ = ["hard_topk"]
 
 
 def hard_topk(scores: Any, k: Any, *, axis: int = -1, mask: Any = None, largest: bool = True) -> Any:
-    """Mark the k largest scores along an axis with 1, all others with 0; without a gradient.
+    """Mark the ``k`` largest ``scores`` along ``axis`` with 1, all others with 0: `khot.hard_topk`.
 
     Args:
-        scores: any floating shape. −inf is never selected; NaN counts as the largest.
-        k: an integer, 0 ≤ k ≤ n, or an array that broadcasts to the shape without ``axis`` (rounded).
+        scores: a floating-point array of any shape. −inf is never selected; NaN counts as the largest.
+        k: an integer, 0 ≤ k ≤ n, or an array that broadcasts to ``scores.shape`` without ``axis`` (rounded
+            to integers).
         axis: the axis along which to select.
         mask: boolean, broadcastable to ``scores``; False is never selected.
-        largest: False marks the smallest.
+        largest: False marks the smallest scores.
 
     Returns:
-        min(k, allowed) ones a row, in the shape and dtype of ``scores``; ties go to the lower index.
+        Zeros and ones in the shape and dtype of ``scores``, with min(k, allowed) ones per row, without a
+        gradient; ties go to the lower index.
+
+    Example:
+        >>> hard_topk(jnp.array([2.0, 3.0, 2.0, 1.0]), 2).tolist()
+        [1.0, 1.0, 0.0, 0.0]
     """
     scores = jax.lax.stop_gradient(jnp.asarray(scores))
     last = position("hard_topk", scores, axis)

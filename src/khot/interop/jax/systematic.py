@@ -1,4 +1,7 @@
-"""Systematic sampling in JAX: k points one unit apart, laid over the cumulative sums of π (Madow, 1949)."""
+"""Systematic sampling in JAX: k points, one unit apart, on the cumulative sums of π.
+
+Reference: Madow (1949), On the Theory of Systematic Sampling, II.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,22 @@ __all__ = ["systematic_sample"]
 
 
 def systematic_sample(key: Any, probs: Any, k: int, *, shape: tuple[int, ...] = ()) -> Any:
-    """Draw exactly k of n units, with inclusion probabilities ``probs``.
+    """Draw exactly ``k`` of n units, each with its inclusion probability.
 
     Args:
-        key: of ``jax.random``.
+        key: a key of ``jax.random``.
         probs: inclusion probabilities (…, n) with sum k.
-        k: how many; an integer, not traced.
-        shape: of the draws, in front of the shape of ``probs``.
+        k: how many units to draw; an integer, not traced.
+        shape: the shape of the draws, in front of the shape of ``probs``.
 
     Returns:
-        Zeros and ones in the dtype of ``probs``, exactly k ones in each row. Sums are taken in the dtype of
-        computation: with ``jax_enable_x64`` off inclusion is exact to float32.
+        Zeros and ones of shape ``shape + probs.shape`` in the dtype of ``probs``, exactly k ones in each row.
+        Without ``jax_enable_x64`` the inclusion probabilities hold to the rounding of float32.
+
+    Example:
+        >>> x = systematic_sample(jax.random.key(0), jnp.full(8, 0.25), 2, shape=(100,))
+        >>> x.shape, set(x.sum(-1).tolist())
+        ((100, 8), {2.0})
     """
     probs = jax.lax.stop_gradient(jnp.asarray(probs))
     position("systematic_sample", probs, -1)
@@ -36,7 +44,7 @@ def systematic_sample(key: Any, probs: Any, k: int, *, shape: tuple[int, ...] = 
 
 
 def systematic(probs: Any, k: int, u: Any) -> Any:
-    """The draws that the uniform variables u (*shape, …, 1) give."""
+    """The draws for given uniform variables u (*shape, …, 1)."""
     n = probs.shape[-1]
     if k == 0:
         return jnp.zeros((*u.shape[:-1], n), probs.dtype)

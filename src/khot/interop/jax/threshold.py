@@ -1,8 +1,8 @@
 """The threshold family in JAX: yᵢ = F((xᵢ + c)/τ), c such that Σy = k.
 
-Values and derivatives as in ``khot.relaxations.threshold``. The tangent rule is linear and is written once:
-forward mode takes it as it is, reverse mode transposes it, and what it is made of has such a rule itself, so
-that all orders are right.
+Values and derivatives are those of ``khot.relaxations.threshold``. There is one tangent rule, and it is
+linear: forward mode uses it as it is, and JAX transposes it for reverse mode. Every part of it has such a
+rule itself, so all orders of derivatives are right.
 """
 
 from __future__ import annotations
@@ -31,19 +31,26 @@ def sigmoid_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Any:
-    """`khot.sigmoid_topk`, the default relaxation of the indicator of the k largest scores.
+    """Relax the indicator of the ``k`` largest ``scores`` along ``axis``: `khot.sigmoid_topk`.
+
+    Differentiable in ``scores``, ``k`` and ``temperature``, any number of times.
 
     Args:
-        scores: any floating shape. −inf means excluded, +inf surely selected.
-        k: budget, 0 ≤ k ≤ n, any real number; or an array that broadcasts to the shape without ``axis``.
-        temperature: > 0, likewise.
-        axis: the axis that sums to k.
+        scores: a floating-point array of any shape. −inf is never selected, +inf always.
+        k: budget, 0 ≤ k ≤ n, any real number; or an array that broadcasts to ``scores.shape`` without
+            ``axis``.
+        temperature: > 0, a number or an array like ``k``; the hard top-k is the limit at 0.
+        axis: the axis that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
-        largest: False selects the smallest.
-        hard: exact hard top-k forward, the gradient of this operator backward.
+        largest: False selects the smallest scores.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
 
     Returns:
-        Weights in the shape and dtype of ``scores``, differentiable in ``scores``, k and ``temperature``.
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> [round(v, 3) for v in sigmoid_topk(jnp.array([3.0, 1.0, 2.0]), 2).tolist()]
+        [0.859, 0.451, 0.691]
     """
     return _topk("sigmoid_topk", LOGISTIC, scores, k, temperature, axis, mask, largest, hard)
 
@@ -58,7 +65,24 @@ def laplace_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Any:
-    """`khot.laplace_topk`; arguments as in `sigmoid_topk`."""
+    """Relax the indicator of the ``k`` largest ``scores`` with Laplace gates: `khot.laplace_topk`.
+
+    Args:
+        scores: a floating-point array of any shape. −inf is never selected, +inf always.
+        k: budget, as in `sigmoid_topk`.
+        temperature: > 0, a number or an array like ``k``.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> [round(v, 3) for v in laplace_topk(jnp.array([3.0, 1.0, 2.0]), 2).tolist()]
+        [0.905, 0.355, 0.741]
+    """
     return _topk("laplace_topk", LAPLACE, scores, k, temperature, axis, mask, largest, hard)
 
 
@@ -73,10 +97,24 @@ def sparse_topk(
     largest: bool = True,
     hard: bool = False,
 ) -> Any:
-    """`khot.sparse_topk`, with exact zeros and ones.
+    """Relax the indicator of the ``k`` largest ``scores`` with exact zeros and ones: `khot.sparse_topk`.
 
-    ``norm`` is a number in (1, 2]; 2 is the projection on the capped simplex. Other arguments as in
-    `sigmoid_topk`.
+    Args:
+        scores: a floating-point array of any shape. −inf is never selected, +inf always.
+        k: budget, as in `sigmoid_topk`.
+        norm: a number in (1, 2], not traced; 2 is the Euclidean projection on the capped simplex.
+        temperature: > 0, a number or an array like ``k``.
+        axis: the axis that sums to ``k``.
+        mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
+        largest: False selects the smallest scores.
+        hard: exact hard top-k forward, this operator's gradient backward (k must be an integer).
+
+    Returns:
+        Weights in the shape and dtype of ``scores``, in [0, 1], with sum min(k, allowed).
+
+    Example:
+        >>> sparse_topk(jnp.array([3.0, 1.0, 2.0]), 2, temperature=0.5).tolist()
+        [1.0, 0.0, 1.0]
     """
     if isinstance(norm, bool) or not isinstance(norm, (int, float)):
         raise TypeError(f"sparse_topk: norm must be a number, got {type(norm).__name__}")
@@ -112,7 +150,7 @@ def _topk(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _argument(gate: Gate, x: Any, k: Any, temperature: Any) -> Any:
-    """(x + c)/τ, of rows (…, n); far from 0 where a score is infinite."""
+    """(x + c)/τ of rows (…, n); far from 0 where a score is infinite."""
     return solve(gate, x, k, temperature)
 
 
@@ -136,9 +174,9 @@ def _weights_tangent(gate: Gate, primals: Any, tangents: Any) -> tuple[Any, Any]
 
 
 def _motion(gate: Gate, a: Any, primals: Any, tangents: Any) -> tuple[Any, Any, Any]:
-    """How (x + c)/τ moves while k does not; F′ of it; and F′/ΣF′, by which k is shared.
+    """The tangent of (x + c)/τ at constant k; F′ there; and F′/ΣF′, the share of each entry in a change of k.
 
-    That ratio is taken of logarithms, so that it is there where all of F′ are too small for a float.
+    The ratio is computed from logarithms, so it exists even if every F′ is too small for a float.
     """
     x, k, temperature = primals
     dx, _, dt = tangents

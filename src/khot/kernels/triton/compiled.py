@@ -1,4 +1,4 @@
-"""What the kernels become on each architecture, without a GPU: registers, spills, shared memory.
+"""Registers, spills and shared memory of the kernels on each architecture, without a GPU.
 
 ``python -m khot.kernels.triton.compiled [TARGET…]`` prints a table, and exits with 1 if a kernel spills.
 """
@@ -32,11 +32,11 @@ TARGETS: dict[str, Any] = {
 
 
 class Resources(NamedTuple):
-    """What a thread and a program need.
+    """What a compiled kernel needs.
 
     Attributes:
         registers: 32-bit registers of a thread.
-        spilled: of those that had to be kept in memory; of a CUDA kernel the bytes of its stack frame.
+        spilled: registers that had to be kept in memory; for CUDA, the bytes of the stack frame.
         shared: bytes of shared memory of a program.
     """
 
@@ -55,7 +55,7 @@ _SHAPE = {"HAS_MASK": True, "BLOCK": LARGEST_BLOCK}
 
 
 def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Titles, kernels, and their constants and special types by name."""
+    """Titles and kernels, with their constants and special types by name."""
     for name, gate in GATES.items():
         steps = {"GATE": gate, "STEPS": steps_of(name), "HAS_MASK": True}
         for score in ("fp32", "bf16"):
@@ -99,7 +99,7 @@ def _kernels() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def _arguments(kernel: Any, given: dict[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """The types of a kernel's arguments, and those that are constants."""
+    """The types of a kernel's arguments, and the values of those that are constants."""
     names = set(kernel.arg_names)
     constants = {name: value for name, value in given.items() if name in names and not isinstance(value, str)}
     defaults = {name: "*fp32" if name.endswith("_ptr") else "i32" for name in kernel.arg_names}
@@ -153,7 +153,7 @@ def _usage(cubin: bytes) -> str:
 
 
 def main(targets: list[str]) -> int:
-    """Print what each kernel needs."""
+    """Print what each kernel needs; 1 if one spills."""
     unknown = set(targets) - set(TARGETS)
     if unknown:
         sys.stderr.write(f"targets are {', '.join(TARGETS)}, got {', '.join(sorted(unknown))}\n")

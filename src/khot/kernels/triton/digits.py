@@ -1,8 +1,9 @@
-"""The k-th largest of a row that is split over several programs: digit by digit of its key, a launch each.
+"""The k-th largest score of a row that is split over several programs, digit by digit of its key.
 
-A launch counts how many entries that agree with the digits so far have each of 256 values of the next one.
-The one after it finds from these counts which value the k-th largest has, before it counts itself. Counts are
-integers, so that it does not matter in which order the programs add to them.
+There is one launch per digit. It looks at the entries that agree with the digits found so far, and counts how
+many have each of the 256 values of the next digit. The next launch reads the digit of the k-th largest from
+these counts, then counts itself. Counts are integers, so the order in which programs add to them does not
+matter.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ SHIFTS = (24, 16, 8, 0)
 
 
 class Picks(NamedTuple):
-    """What `pick` needs to find the last digit: int32, counts (rows, 256), and of each row (rows, 2).
+    """What `pick` needs to find the last digit, in int32.
 
-    The latter are the digits so far, and the rank among those that agree with them; ``found`` has room for
-    what comes out of it.
+    ``counts`` (rows, 256) are those of the last digit. ``before`` (rows, 2) holds the digits so far, and the
+    rank among the entries that agree with them. ``found`` (rows, 2) has room for the same after the last one.
     """
 
     counts: Tensor
@@ -34,7 +35,7 @@ class Picks(NamedTuple):
 
 
 def count_digits(x: Tensor, mask: Tensor | None, rank: Tensor, parts: int, length: int, block: int) -> Picks:
-    """Count all digits of the rank-th largest, 1 ≤ rank ≤ n, int32 (rows, 1) of the rows of x (rows, n)."""
+    """Count the digits of the rank-th largest of each row of x (rows, n); ranks 1 … n, int32 (rows, 1)."""
     rows, n = x.shape
     counts = torch.zeros(len(SHIFTS), rows, 256, dtype=torch.int32, device=x.device)
     picks = torch.zeros(len(SHIFTS) + 1, rows, 2, dtype=torch.int32, device=x.device)
@@ -59,7 +60,7 @@ def count_digits(x: Tensor, mask: Tensor | None, rank: Tensor, parts: int, lengt
 
 @triton.jit
 def pick(counts_ptr, before_ptr, row, SHIFT: tl.constexpr):
-    """The digits of a row up to that at SHIFT, and its rank among those that agree with them."""
+    """The digits of a row down to the one at SHIFT, and the rank among the entries that agree with them."""
     digits = tl.arange(0, 256)
     counts = tl.load(counts_ptr + row * 256 + digits)
     prefix, rank = tl.load(before_ptr + row * 2), tl.load(before_ptr + row * 2 + 1)
@@ -71,7 +72,7 @@ def pick(counts_ptr, before_ptr, row, SHIFT: tl.constexpr):
 
 @triton.jit
 def score_key(prefix):
-    """The key, of all its digits."""
+    """The key that has these digits."""
     return prefix ^ -2147483648
 
 
@@ -89,7 +90,7 @@ def digit_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: how many have each value of the digit at SHIFT, of those that agree above it."""
+    """For a part of a row: how many entries that agree so far have each value of the digit at SHIFT."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     prefix = tl.zeros((), tl.int32)
     if SHIFT < 24:

@@ -1,8 +1,8 @@
-"""Systematic draws in Triton, and what other draws share with them.
+"""Systematic draws in Triton, and code that other draws share.
 
-As the compiled kernels for the CPU do it (``csrc/designs.cpp``): probabilities are normalised on the way,
-π + π(1 − π)·share, systematic sums are integers, and so the draws are the same for the same uniform
-variables. What is known before these are is computed once for all draws of a row.
+The kernels do what those for the CPU do (``csrc/designs.cpp``). They normalise the probabilities while they
+read them, π + π(1 − π)·share, and add them as integers; so the same uniform variables give the same draws.
+Whatever does not depend on the uniform variables is computed once for all draws of a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["draw_block_of", "norms_of", "put_back", "share_of", "systematic"]
 
 
 def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
-    """Ones at the units over the points u, u + 1, … on the sums; see ``khot.kernels.cpu.systematic``."""
+    """Draw the units on whose intervals the points u, u + 1, … fall; see ``khot.kernels.cpu.systematic``."""
     if order is not None:
         shuffled = probs.expand(order.shape).gather(-1, order)
         return put_back(systematic(shuffled, k, u.unsqueeze(0)), order)
@@ -45,17 +45,17 @@ def systematic(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) ->
 
 
 def draw_block_of(n: int) -> int:
-    """Smaller than elsewhere: float64 takes twice the registers."""
+    """The block of draws, smaller than elsewhere because float64 takes twice the registers."""
     return min(block_of(n), 1024)
 
 
 def put_back(drawn: Tensor, order: Tensor) -> Tensor:
-    """One draw of each row, at the places from which its units came."""
+    """One draw per row, moved back to the places from which ``order`` took the units."""
     return torch.zeros_like(drawn[0]).scatter_(-1, order, drawn[0])
 
 
 def norms_of(probs: Tensor, rows: int, n: int, parts: int, length: int) -> tuple[Tensor, Tensor]:
-    """Of each part: Σπ and Σπ(1 − π), and how many units are certain and how many are open."""
+    """For each part: Σπ and Σπ(1 − π), and the numbers of certain and of open units."""
     norms = torch.empty(rows, parts, 2, dtype=torch.float64, device=probs.device)
     counts = torch.empty(rows, parts, 2, dtype=torch.int32, device=probs.device)
     block = draw_block_of(n)
@@ -65,7 +65,7 @@ def norms_of(probs: Tensor, rows: int, n: int, parts: int, length: int) -> tuple
 
 @triton.jit
 def norm_kernel(probs_ptr, norms_ptr, counts_ptr, n, length, BLOCK: tl.constexpr):
-    """A part of a row: what is needed to normalise it."""
+    """For a part of a row: the sums and counts that normalising needs."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     end = tl.minimum(n, (part + 1) * length)
     total, room = tl.zeros((), tl.float64), tl.zeros((), tl.float64)
@@ -86,7 +86,7 @@ def norm_kernel(probs_ptr, norms_ptr, counts_ptr, n, length, BLOCK: tl.constexpr
 
 @triton.jit
 def share_of(norms_ptr, row, parts, k, PARTS: tl.constexpr):
-    """What each unit gets of the sum that is missing, times its room."""
+    """The share of the missing sum that a unit gets, times its room π(1 − π)."""
     part = tl.arange(0, PARTS)
     at = (row * parts + part) * 2
     total = tl.sum(tl.load(norms_ptr + at, mask=part < parts, other=0.0), 0)
@@ -97,21 +97,21 @@ def share_of(norms_ptr, row, parts, k, PARTS: tl.constexpr):
 
 @triton.jit
 def _counted(counts_ptr, row, before, parts, number, PARTS: tl.constexpr):
-    """One of the counts of a row, over its first parts."""
+    """One of the counts of a row, summed over its first parts."""
     part = tl.arange(0, PARTS)
     return tl.sum(tl.load(counts_ptr + (row * parts + part) * 2 + number, mask=part < before, other=0), 0)
 
 
 @triton.jit
 def _shift(wanted):
-    """Sums are integers, in units of 2^−shift: at most 51, and less where k needs the room."""
+    """The shift of the integer sums, in units of 2^−shift: 51, or less if a large k needs the bits."""
     bits = (wanted.to(tl.float64).to(tl.int64, bitcast=True) >> 52).to(tl.int32) - 1022  # of a whole number
     return tl.minimum(62 - bits, 51)
 
 
 @triton.jit
 def _arcs(probs_ptr, at, end, share, scale):
-    """Probabilities, and the lengths of their arcs; 0 for those that are certain."""
+    """Probabilities, and the lengths of their intervals: 0 for a certain unit."""
     p = tl.load(probs_ptr + at, mask=at < end, other=0.0).to(tl.float64)
     length = tl.where(p < 1, (p + p * (1 - p) * share) * scale, 0.0)
     # 2^52 + v has the integer v in its lowest bits, rounded.
@@ -131,7 +131,7 @@ def arcs_kernel(
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: how long its arcs are together."""
+    """For a part of a row: the sum of the lengths of its intervals."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     share = share_of(norms_ptr, row, parts, k, PARTS)
     shift = _shift(k - _counted(counts_ptr, row, parts, parts, 0, PARTS))
@@ -161,7 +161,7 @@ def systematic_kernel(
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of one draw: a unit is drawn where 1 − u plus the sum passes a whole number."""
+    """For a part of one draw: a unit is drawn where 1 − u plus the sum passes a whole number."""
     draw, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = draw % rows
     share = share_of(norms_ptr, row, parts, k, PARTS)

@@ -1,7 +1,7 @@
-"""Tree pivotal draws in Triton: duels up a tree, and down again to each unit.
+"""Tree pivotal draws in Triton: duels up a tree, then down again to each unit.
 
-As the compiled kernel for the CPU does it (``csrc/designs.cpp``); ``khot.designs.pivotal._duels`` says what
-is decided at a node.
+The kernels do what the one for the CPU does (``csrc/designs.cpp``). ``khot.designs.pivotal._duels`` says what
+a node decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["pivotal"]
 
 
 def pivotal(probs: Tensor, k: int, u: Tensor, order: Tensor | None = None) -> Tensor:
-    """Tree pivotal draws; see ``khot.kernels.cpu.pivotal``."""
+    """Draw by duels on a tree; see ``khot.kernels.cpu.pivotal``."""
     if order is not None:
         shuffled = probs.expand(order.shape).gather(-1, order)
         return put_back(pivotal(shuffled, k, u.unsqueeze(0)), order)
@@ -67,7 +67,7 @@ def leaves_kernel(
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A block of the leaves of one row: normalised probabilities; the certain ones are counted."""
+    """For a block of the leaves of one row: normalised probabilities, and how many are certain."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     at = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     share = share_of(norms_ptr, row, parts, k, PARTS)
@@ -79,7 +79,7 @@ def leaves_kernel(
 
 @triton.jit
 def _children(heap_ptr, node, exists):
-    """The fractions of the two children; a certain leaf has none."""
+    """The fractions of the two children; 0 for a certain leaf."""
     a = tl.load(heap_ptr + 2 * node + 1, mask=exists, other=0.0)
     b = tl.load(heap_ptr + 2 * node + 2, mask=exists, other=0.0)
     return tl.where(a >= 1, 0.0, a), tl.where(b >= 1, 0.0, b)
@@ -87,7 +87,7 @@ def _children(heap_ptr, node, exists):
 
 @triton.jit
 def duel_kernel(heap_ptr, floor_ptr, nodes, size, blocks, BLOCK: tl.constexpr):
-    """A block of the nodes of one level of one row: their fractions, and how many go over 1."""
+    """For a block of nodes of one level of one row: their fractions, and how many exceed 1."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     at = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     node = nodes - 1 + at
@@ -111,7 +111,7 @@ def pivotal_kernel(
     k,
     BLOCK: tl.constexpr,
 ):
-    """A block of units of one draw: each goes down from the root to itself, past the duels that all share."""
+    """For a block of units of one draw: each follows the duels from the root down to itself."""
     draw = (tl.program_id(0) // blocks).to(tl.int64)
     row = draw % rows
     unit = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)

@@ -1,6 +1,7 @@
 """The threshold family in Triton: weights, state and Jacobian products.
 
-A program takes a row, or long rows are split (``long_gates.py``): `rows.split` decides.
+One program computes one row. `rows.split` decides which rows are long enough to be split over several
+programs (``long_gates.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["gate_jacobian", "gated_topk"]
 def gated_topk(
     gate: str, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None, norm: float
 ) -> tuple[Tensor, Tensor]:
-    """Weights in the type of x, and the float32 state, as ``khot.kernels.cpu.gated_topk`` gives them."""
+    """Weights in the dtype of x, and the float32 state, as in ``khot.kernels.cpu.gated_topk``."""
     del norm  # 2: see khot.kernels.triton.serves
     shape, n = x.shape, x.shape[-1]
     x = x.contiguous()
@@ -63,7 +64,7 @@ def gated_topk(
 def gate_jacobian(
     state: Tensor, grad: Tensor, temperature: Tensor, gate: str, norm: float
 ) -> tuple[Tensor, Tensor]:
-    """The Jacobian times a vector and the mean in it, as ``khot.kernels.cpu.gate_jacobian`` gives them."""
+    """The Jacobian times a vector, and the mean in it, as in ``khot.kernels.cpu.gate_jacobian``."""
     del norm
     shape, n = state.shape, state.shape[-1]
     state, grad = state.contiguous(), grad.expand(shape).contiguous()
@@ -104,7 +105,7 @@ def gated_kernel(
     STEPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row of scores → its weights and state."""
+    """For one row: its weights and its state."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * n
     mask_ptr += row * n
@@ -138,7 +139,7 @@ def jacobian_kernel(
     GATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: w(g − Σwg/Σw)/τ and Σwg/Σw."""
+    """For one row: w(g − Σwg/Σw)/τ and Σwg/Σw."""
     row = tl.program_id(0).to(tl.int64)
     state_ptr += row * n
     grad_ptr += row * n

@@ -1,9 +1,9 @@
 """The threshold family in Triton for rows that are split over several programs.
 
-The anchor takes four launches (``digits.py``), the survey of its neighbours one, each step of the solver one,
-and writing one: 14 for the sigmoid and Laplace gates, 30 for the sparse one. Each launch adds up the sums
-that the last one left; the state of a step has a place of its own, so that nobody overwrites what another
-still reads.
+Finding the anchor takes four launches (``digits.py``), the survey of its neighbours one, each step of the
+solver one, and writing one: 14 for the sigmoid and Laplace gates, 30 for the sparse one. Each launch adds up
+the sums that the one before left. Each step has its own memory, so no program overwrites what another still
+reads.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ GATES = {"logistic": 0, "laplace": 1, "sparse": 2}
 
 
 def steps_of(gate: str) -> int:
-    """How many steps the solver takes."""
+    """The number of steps of the solver."""
     return 24 if gate == "sparse" else 8
 
 
 def long_gated_topk(
     gate: str, x: Tensor, k: Tensor, temperature: Tensor, mask: Tensor | None, y: Tensor, state: Tensor
 ) -> None:
-    """Write weights and state of rows (rows, n); a number each for k and the temperature."""
+    """Write the weights and the state of x (rows, n), with one k and one temperature per row."""
     rows, n = x.shape
     (parts, length), block, steps = split(rows, n), block_of(n), steps_of(gate)
     rank = k.view(rows, 1).ceil().clamp(1, n).to(torch.int32).clamp_max(n)  # float32 may round n up
@@ -67,7 +67,7 @@ def long_gated_topk(
 def long_jacobian(
     gate: str, state: Tensor, grad: Tensor, temperature: Tensor, out: Tensor, mean: Tensor
 ) -> None:
-    """Write the Jacobian product of rows (rows, n), and the mean in it."""
+    """Write the Jacobian product for rows (rows, n), and the mean in it."""
     rows, n = state.shape
     (parts, length), block = split(rows, n), block_of(n)
     of_parts = torch.empty(rows, parts, 2, dtype=torch.float32, device=state.device)
@@ -95,7 +95,7 @@ def survey_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: the anchor, and who is beside it."""
+    """For a part of a row: the anchor, and how its entries lie around it."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     prefix, rank = pick(counts_ptr, before_ptr, row, 0)
     if part == 0:
@@ -117,7 +117,7 @@ def survey_kernel(
 
 @triton.jit
 def _added(sums_ptr, row, parts, number, WIDTH: tl.constexpr, PARTS: tl.constexpr):
-    """One of the sums of a row, over its parts."""
+    """One of the sums of a row, added over its parts."""
     part = tl.arange(0, PARTS)
     at = (row * parts + part) * WIDTH + number
     return tl.sum(tl.load(sums_ptr + at, mask=part < parts, other=0), 0)
@@ -127,7 +127,7 @@ def _added(sums_ptr, row, parts, number, WIDTH: tl.constexpr, PARTS: tl.constexp
 def _opened(
     k, n, half_t, found_ptr, levels_ptr, below_ptr, row, parts, GATE: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
-    """The anchor, and where the search begins, of the sums of all parts."""
+    """The anchor and the start of the search, from the sums of all parts."""
     half_anchor = half_of(value_of_key(score_key(tl.load(found_ptr + row * 2))))
     strictly = _added(levels_ptr, row, parts, 0, 4, PARTS)
     weakly = _added(levels_ptr, row, parts, 1, 4, PARTS)
@@ -172,7 +172,7 @@ def step_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: the sums at the offset that those of the step before give."""
+    """For a part of a row: the sums at the offset that the sums of the last step give."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, half_t = tl.load(k_ptr + row), tl.load(t_ptr + row) * 0.5
     half_anchor, e, low, high, excess, edge = _opened(
@@ -218,7 +218,7 @@ def write_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: its weights and state, after the last step."""
+    """For a part of a row: its weights and its state, after the last step."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     k, half_t = tl.load(k_ptr + row), tl.load(t_ptr + row) * 0.5
     half_anchor, _, _, _, excess, _ = _opened(
@@ -236,7 +236,7 @@ def write_kernel(
 
 @triton.jit
 def slopes_kernel(state_ptr, grad_ptr, sums_ptr, n, length, GATE: tl.constexpr, BLOCK: tl.constexpr):
-    """A part of a row: Σw and Σwg."""
+    """For a part of a row: Σw and Σwg."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     begin, end = part * length, tl.minimum(n, (part + 1) * length)
     total, weighted = slope_sums(state_ptr + row * n, grad_ptr + row * n, begin, end, GATE, BLOCK)
@@ -260,7 +260,7 @@ def product_kernel(
     GATE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: w(g − Σwg/Σw)/τ."""
+    """For a part of a row: w(g − Σwg/Σw)/τ."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     total, weighted = _added(sums_ptr, row, parts, 0, 2, PARTS), _added(sums_ptr, row, parts, 1, 2, PARTS)
     mean = write_product(

@@ -1,4 +1,4 @@
-"""Hard top-k in Triton."""
+"""Hard top-k in Triton: one launch per call, six if the rows are split over several programs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ WARPS = 8
 
 
 def hard_topk(x: Tensor, k: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Ones at the k largest of each row, as ``khot.kernels.cpu.hard_topk`` gives them.
-
-    A row that is split (`rows.split`) takes six launches, others one.
-    """
+    """Mark the k largest of each row with 1, as in ``khot.kernels.cpu.hard_topk``."""
     shape, n = x.shape, x.shape[-1]
     x = x.contiguous()
     out = torch.empty_like(x)
@@ -55,7 +52,7 @@ def hard_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row: ties go to the lower index, NaN counts as the largest, −inf is never selected."""
+    """For one row: ties go to the lower index, NaN counts as the largest, −inf is never selected."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * n
     mask_ptr += row * n
@@ -85,7 +82,7 @@ def _mark(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Ones above the threshold, and at those equal to it up to the number of places."""
+    """Write ones above the threshold, and at the entries equal to it while there are places left."""
     for start in range(begin, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
         x = read(x_ptr, mask_ptr, at, end, HAS_MASK)
@@ -111,7 +108,7 @@ def ties_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: how many are equal to the k-th largest."""
+    """For a part of a row: how many entries equal the k-th largest."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     prefix, rank = pick(counts_ptr, before_ptr, row, 0)
     if part == 0:
@@ -143,7 +140,7 @@ def mark_kernel(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """A part of a row: ones, after the ties of the parts before it."""
+    """For a part of a row: its ones; the parts before it take their ties first."""
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     threshold, places = score_key(tl.load(found_ptr + row * 2)), tl.load(found_ptr + row * 2 + 1)
     others = tl.arange(0, PARTS)

@@ -1,4 +1,4 @@
-"""One round of a tournament in Triton: ``khot.kernels.rounds`` says the same in torch operations."""
+"""One round of a tournament in Triton; ``khot.kernels.rounds`` is the same in torch operations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ __all__ = ["tournament_round", "tournament_round_gradient"]
 
 
 def tournament_round(v: Tensor, m: Tensor, t: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """One round of successive halving.
+    """Play one round of successive halving.
+
+    The first 2t − m entries pass without a match. Of the others, the best meets the worst, and so on; each
+    pair is blended by σ of its difference.
 
     Args:
-        v: rows (…, n), the first m of each sorted from the best down.
-        m: how many meet, (…, 1), and
-        t: how many are left, (m + 1) // 2 ≤ t ≤ m. The first b = 2t − m pass alone; of the others the best
-            meets the worst, and they are blended by σ of their difference.
+        v: rows (…, n); the first m of each are in descending order.
+        m: how many entries play, (…, 1).
+        t: how many are left after the round, (…, 1), with (m + 1) // 2 ≤ t ≤ m.
         size: the largest t.
 
     Returns:
-        The rows (…, size) after it, and the share (…, n) of each entry in the place where it went.
+        The rows (…, size) after the round, and the share (…, n) of each entry in the place it went to.
     """
     shape, n = v.shape, v.shape[-1]
     v = v.contiguous()
@@ -40,7 +42,7 @@ def tournament_round(v: Tensor, m: Tensor, t: Tensor, size: int) -> tuple[Tensor
 
 
 def tournament_round_gradient(v: Tensor, m: Tensor, t: Tensor, grad: Tensor, grad_share: Tensor) -> Tensor:
-    """The gradient in v from those in both results of `tournament_round`."""
+    """The gradient in v, from the gradients in both results of `tournament_round`."""
     shape, n, size = v.shape, v.shape[-1], grad.shape[-1]
     v, grad, grad_share = (g.contiguous() for g in (v, grad, grad_share))
     out = torch.empty_like(v)
@@ -57,7 +59,7 @@ def tournament_round_gradient(v: Tensor, m: Tensor, t: Tensor, grad: Tensor, gra
 
 @triton.jit
 def _pairs(v_ptr, m, t, place, n):
-    """Where a place meets another: who is better, who is worse, and the share of the better one."""
+    """Which places play, the better and the worse score of each pair, and the share of the better one."""
     partner = 2 * t - 1 - place
     best_place, other_place = tl.minimum(place, partner), tl.maximum(place, partner)
     meets = (place >= 2 * t - m) & (place < m) & (place < n)
@@ -71,7 +73,7 @@ def _pairs(v_ptr, m, t, place, n):
 def round_kernel(
     v_ptr, m_ptr, t_ptr, blended_ptr, share_ptr, n, size, blocks, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """A block of the places of one row."""
+    """For a block of places of one row: the blended scores and the shares."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     place = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     m, t = tl.load(m_ptr + row), tl.load(t_ptr + row)
@@ -90,7 +92,7 @@ def round_kernel(
 def round_gradient_kernel(
     v_ptr, m_ptr, t_ptr, grad_ptr, grad_share_ptr, out_ptr, n, size, blocks, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """The same block backward: both who met compute what came of it, and write their own gradient."""
+    """For the same block: the gradient. Both places of a pair compute the match, each writes its own part."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     place = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     m, t = tl.load(m_ptr + row), tl.load(t_ptr + row)

@@ -1,9 +1,9 @@
-"""What the kernels share: how rows are divided among programs and read, block by block.
+"""How rows are divided among programs, and how a program reads its row, block by block.
 
-One program takes a row, whatever its length, where there are rows enough to keep a GPU busy. A long row of
-few is split over several programs: each takes a part and leaves its sums in a workspace, and whoever needs
-them adds them up itself, in the next launch. So there is a fixed number of launches, no program waits for
-another, nothing comes to the host, and sums are always taken in the same order.
+If there are enough rows to keep a GPU busy, one program computes one row of any length. A long row of a small
+batch is split over several programs: each takes a part and leaves its sums in a workspace, and the programs
+of the next launch add them up. So the number of launches is fixed, no program waits for another, nothing
+comes to the host, and sums are always taken in the same order.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ __all__ = [
 ]
 
 LARGEST_BLOCK = 4096
-"""Entries that a program holds at a time."""
+"""The most entries that a program holds at a time."""
 LONG = 65_536
-"""Rows up to here are never split."""
+"""Rows up to this length are never split."""
 PROGRAMS = 256
-"""How many programs the rows of one call are split into, at most: about as many as a GPU runs at a time."""
+"""The most programs for the split rows of one call: about as many as a GPU runs at a time."""
 MOST_PARTS = 128
-"""Of one row: every program adds up the sums of all of them."""
+"""The most parts of one row: every program adds up the sums of all of them."""
 
 
 def block_of(n: int) -> int:
-    """How many entries of a row of n a program holds at a time."""
+    """How many entries of a row of n entries a program holds at a time."""
     return min(max(triton.next_power_of_2(n), 16), LARGEST_BLOCK)
 
 
 def split(rows: int, n: int) -> tuple[int, int]:
-    """How many programs share a row, where there are so many rows of n, and how long their parts are.
+    """How many programs share each of these rows of n entries, and the length of their parts.
 
-    One, unless the row is longer than ``LONG`` and there are at most ``PROGRAMS`` / 2 of them.
+    It is one program, unless rows are longer than ``LONG`` and there are at most ``PROGRAMS`` / 2 of them.
     """
     parts = 1 if n <= LONG else max(1, min(triton.cdiv(n, LARGEST_BLOCK), PROGRAMS // rows, MOST_PARTS))
     block = block_of(n)
@@ -58,13 +58,13 @@ def warps_of(block: int) -> int:
 
 
 def per_row(value: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """One value a row, in memory."""
+    """One value per row, contiguous in memory."""
     return value.to(dtype).expand(*shape[:-1], 1).contiguous()
 
 
 @triton.jit
 def read(x_ptr, mask_ptr, at, end, HAS_MASK: tl.constexpr):
-    """Scores as float32; −inf beyond the end and where the mask excludes; no negative zero."""
+    """Read scores as float32: −inf beyond the end and where the mask is False, 0 for −0."""
     x = tl.load(x_ptr + at, mask=at < end, other=-float("inf")).to(tl.float32) + 0.0
     if HAS_MASK:
         allowed = tl.load(mask_ptr + at, mask=at < end, other=0)
@@ -81,7 +81,7 @@ def key_of(x):
 
 @triton.jit
 def value_of_key(key):
-    """The score whose key it is."""
+    """The score that has this key."""
     return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
 
 
@@ -98,7 +98,7 @@ def count_from(x_ptr, mask_ptr, n, key, HAS_MASK: tl.constexpr, BLOCK: tl.conste
 
 @triton.jit
 def kth_key(x_ptr, mask_ptr, n, rank, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr):
-    """The key of the rank-th largest, 1 ≤ rank ≤ n, bit by bit."""
+    """The key of the rank-th largest, 1 ≤ rank ≤ n, found bit by bit."""
     nonnegative = count_from(x_ptr, mask_ptr, n, 0, HAS_MASK, BLOCK)
     key = tl.where(nonnegative >= rank, 0, -2147483648).to(tl.int32)
     for i in range(31):

@@ -1,9 +1,9 @@
-"""What the kernels of the threshold family compute of a row, or of a part of it.
+"""The steps of the threshold family on a row, or on a part of a row.
 
-The solver is that of ``khot.relaxations.threshold._newton``: Newton's method on log P − log Q from the middle
-of a bracket around the ⌈k⌉-th largest, the anchor. For the sparse gate it is a bracketed Newton search in
-[0, 1]. Where ``begin`` and ``end`` are arguments, sums are over the entries between them: of a whole row, or
-of a part, whose sums are then added up.
+The solver is that of ``khot.relaxations.threshold._newton``: Newton's method on log P − log Q, from the
+middle of a bracket around the ⌈k⌉-th largest score, the anchor. For the sparse gate it is a bracketed Newton
+search in [0, 1]. Functions with the arguments ``begin`` and ``end`` take the entries between them: a whole
+row, or a part whose sums are added to the others later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["advance", "half_of", "opening", "slope_sums", "sums", "survey", "wri
 
 @triton.jit
 def tail(a, GATE: tl.constexpr):
-    """F(a) and F′(a), exact in a relative sense for a → −∞."""
+    """F(a) and F′(a), with full relative precision for a → −∞."""
     if GATE == 0:
         small = tl.exp(-tl.abs(a))
         p = tl.where(a > 0, 1.0, small) / (1 + small)
@@ -29,7 +29,7 @@ def tail(a, GATE: tl.constexpr):
 
 @triton.jit
 def quantile(part, remainder, whole, GATE: tl.constexpr):
-    """F⁻¹(part / whole), given what is left of the whole."""
+    """F⁻¹(part / whole), where part + remainder = whole."""
     p, q = tl.maximum(part / whole, 1.2e-38), tl.maximum(remainder / whole, 1.2e-38)
     if GATE == 0:
         return tl.log(p) - tl.log(q)
@@ -38,13 +38,13 @@ def quantile(part, remainder, whole, GATE: tl.constexpr):
 
 @triton.jit
 def half_of(x):
-    """Half of a score, finite: differences of halves cannot overflow."""
+    """Half of a score, made finite: differences of halves cannot overflow."""
     return tl.minimum(tl.maximum(x, -3.4028234e38), 3.4028234e38) * 0.5
 
 
 @triton.jit
 def distance(x, half_anchor, half_t):
-    """(x − anchor)/τ, at most 1e4, and −1e4 where excluded."""
+    """(x − anchor)/τ, cut off at ±1e4; −1e4 for an excluded entry."""
     z = tl.minimum(tl.maximum((half_of(x) - half_anchor) / half_t, -1e4), 1e4)
     return tl.where(x == -float("inf"), -1e4, z)
 
@@ -53,7 +53,7 @@ def distance(x, half_anchor, half_t):
 def survey(
     x_ptr, mask_ptr, begin, end, anchor, half_t, HAS_MASK: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """How many are above the anchor, not below it, allowed, NaN; and the next best below it."""
+    """How many entries are above the anchor, at least the anchor, allowed, NaN; and the next one below."""
     strictly, weakly = tl.zeros((), tl.int32), tl.zeros((), tl.int32)
     allowed, invalid = tl.zeros((), tl.int32), tl.zeros((), tl.int32)
     below = -float("inf")
@@ -72,9 +72,9 @@ def survey(
 
 @triton.jit
 def opening(k, n, half_t, half_anchor, strictly, weakly, below, GATE: tl.constexpr):
-    """Where the search begins, the ends it may not leave, how many more than k are above, and from where.
+    """The first offset, the ends of its bracket, how many entries above the anchor exceed k, and the edge.
 
-    Above are those with a distance larger than the last; ties go to the nearer side.
+    An entry is above if its distance is larger than the edge; ties with the anchor go to the nearer side.
     """
     n_strictly, n_weakly = strictly.to(tl.float32), weakly.to(tl.float32)
     size = n + tl.zeros((), tl.float32)  # n = 1 is a constant for Triton, which has no type
@@ -109,9 +109,9 @@ def sums(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Of tails and slopes below and above, at the offset e.
+    """The sums at the offset e: tails below and above the anchor, then slopes below and above.
 
-    Of the sparse gate: of the weights between 0 and 1, their number, that of those at 1, and 0.
+    For the sparse gate: the sum of the weights between 0 and 1, their number, the number of ones, and 0.
     """
     one, two, three, four = 0.0, 0.0, 0.0, 0.0
     for start in range(begin, end, BLOCK):
@@ -136,7 +136,7 @@ def sums(
 
 @triton.jit
 def advance(step, k, e, low, high, excess, one, two, three, four, GATE: tl.constexpr):
-    """The next offset and its bracket, from the sums at this one, that of step number ``step``."""
+    """The next offset and its bracket, from the sums of step number ``step``."""
     if GATE == 2:
         # Newton's method could go back and forth between two kinks: every third step halves the bracket, but
         # for the last ones, and no other may touch its ends.
@@ -171,7 +171,7 @@ def write(
     HAS_MASK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Weights and state at the offset e."""
+    """Write weights and state at the offset e."""
     movable = tl.where(k > 0, tl.where(k < allowed.to(tl.float32), 1, 0), 0)
     for start in range(begin, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -193,7 +193,7 @@ def write(
 
 @triton.jit
 def slope_of(state, GATE: tl.constexpr):
-    """F′, from the state."""
+    """F′ as a function of the state."""
     if GATE == 0:
         return tl.abs(state) * (1 - tl.abs(state))
     if GATE == 1:
@@ -203,7 +203,7 @@ def slope_of(state, GATE: tl.constexpr):
 
 @triton.jit
 def slope_sums(state_ptr, grad_ptr, begin, end, GATE: tl.constexpr, BLOCK: tl.constexpr):
-    """Σw and Σwg; what has no slope takes no part."""
+    """Σw and Σwg; entries with slope 0 do not count, whatever g is."""
     total, weighted = 0.0, 0.0
     for start in range(begin, end, BLOCK):
         at = start + tl.arange(0, BLOCK)
@@ -218,7 +218,7 @@ def slope_sums(state_ptr, grad_ptr, begin, end, GATE: tl.constexpr, BLOCK: tl.co
 def write_product(
     state_ptr, grad_ptr, out_ptr, begin, end, total, weighted, t, GATE: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """w(g − Σwg/Σw)/τ; returns the mean in it."""
+    """Write w(g − Σwg/Σw)/τ, and return the mean Σwg/Σw."""
     mean = tl.where(total > 0, weighted / tl.where(total > 0, total, 1.0), 0.0)
     mean = tl.where(total != total, total, mean)
     for start in range(begin, end, BLOCK):
