@@ -38,8 +38,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
     """Select exactly ``n_features_to_select`` features, with gates that are trained with a small network.
 
     Every feature has a score, and the network sees the features multiplied by the top-k weights of the
-    scores, which sum to k at every step. The temperature falls from soft to sharp; in the end exactly k gates
-    are open. You set k directly: there is no penalty to tune.
+    scores. Their sum falls from all features to k over the first 40 % of the steps, and the temperature from
+    soft to sharp; in the end exactly k gates are open. You set k directly: there is no penalty to tune.
 
     Features are standardised inside ``fit`` (and clipped at five standard deviations); ``transform`` returns
     the columns unchanged. A constant column is selected only if there are not enough others. If there are at
