@@ -14,7 +14,7 @@ ARGUMENTS = ["k", "temperature", "dim", "mask", "scores", "method"]
 
 @cases(0.04)
 @given(
-    problems(per_row=False, longest=64),
+    problems(per_row=False, longest=17),
     st.sampled_from(registry.names()),
     st.sampled_from(["same", "hard"]),
     st.booleans(),

@@ -14,7 +14,7 @@ from strategies.fuzzed_problems import VALUES, problems
 
 WITH_ROWS = [spec.name for spec in registry.specs().values() if has_rows(spec)]
 PLAIN = tuple(kind for kind in VALUES if kind not in ("infinite", "NaN"))
-counted = problems(per_row=False, longest=64)
+counted = problems(per_row=False, longest=33)
 
 
 def with_generator(method, problem):
