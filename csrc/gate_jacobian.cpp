@@ -16,6 +16,8 @@
 #include <immintrin.h>
 #endif
 
+#include <limits>
+
 #include "kernels.h"
 #include "rows.h"
 #include "threads.h"
@@ -65,8 +67,9 @@ struct JacobianRows {
             row->t = threshold[2 * r + 1];
         }
         if (knows_temperature) return;
-        const real tau = temperature[r * temperature_stride];
-        row->scale = real(1 / (norm - 1)) / tau;
+        const real tau = temperature[r * temperature_stride], scale = real(1 / (norm - 1)) / tau;
+        const real largest = std::numeric_limits<real>::max();
+        row->scale = scale < largest ? scale : largest;  // inf · 0 is NaN
         row->exponent = real(2 - norm);
         row->rate = rate_of(tau);
     }

@@ -58,7 +58,7 @@ struct LaneSums {
 
 KHOT_INLINE void add_entries(int whole, vec z, Shift shift, real less, LaneSums& sums) {
     const vec a = shifted(z, shift);
-    const ivec above = a >= 1, inside = (a > 0) & ~above;
+    const ivec above = a >= 1, inside = ~((a <= 0) | above);  // with NaN, which then is in the sums: it may not have been sampled
     const vec base = whole == 0 ? (inside ? a : all(1)) : a;
     const vec slope = (vec)(inside & (ivec)powered(whole, base, less)), within = (vec)(inside & (ivec)a);
     sums.slope += slope;

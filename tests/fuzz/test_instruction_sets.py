@@ -30,7 +30,7 @@ def test_the_other_process_is_another(base):
 
 @cases(0.03)
 @given(
-    problems(spoil=False, real_k=True, longest=130),
+    problems(spoil=False, real_k=True, longest=33),
     st.sampled_from([spec.name for spec in SPECS]),
     st.booleans(),
 )

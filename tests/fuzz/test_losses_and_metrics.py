@@ -27,7 +27,10 @@ def loss_of(call, problem, argument, form, left_out, **more):
         del problem.arguments[name]
     if problem.wrong in left_out:
         return
-    loss = called(call, problem, **{argument: beside(problem, form)}, **more)
+    wanted, mask = beside(problem, form), problem.arguments["mask"]
+    if problem.wrong is None and mask is not None:
+        wanted = torch.where(mask, wanted, 0)
+    loss = called(call, problem, **{argument: wanted}, **more)
     if loss is None:
         return
     assert loss.dtype == problem.scores.dtype

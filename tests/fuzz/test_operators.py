@@ -19,7 +19,7 @@ from strategies.fuzzed_outcomes import (
 from strategies.fuzzed_problems import problems
 
 NAMES = registry.names()
-COSTLY = {"perturbed": 40, "sinkhorn": 64, "network": 130, "successive_softmax": 64}  # longest rows
+COSTLY = {"perturbed": 33, "sinkhorn": 33, "network": 17, "successive_softmax": 33}  # longest rows
 
 
 def options_of(spec):
@@ -28,7 +28,7 @@ def options_of(spec):
 
 def check_operator(spec, problem, y):
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
-    check_gradient(problem, y)
+    check_gradient(problem, y, spec.name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,22 +78,24 @@ def test_hard_topk(problem):
 
 
 @cases(0.06)
-@given(problems(real_k=True, longest=64), st.sampled_from(NAMES), st.booleans(), st.booleans())
+@given(problems(real_k=True, longest=17), st.sampled_from(NAMES), st.booleans(), st.booleans())
 def test_topk(problem, method, at_most, capped):
     """The facade: what it accepts, the operator of that name accepts too."""
     spec = registry.get(method)
-    whole = bool((problem.budgets == problem.budgets.round()).all())
+    k = problem.arguments["k"]
+    whole = problem.wrong == "k" or isinstance(k, torch.Tensor) or k == int(k)
+    whole = whole and torch.equal(problem.budgets, problem.budgets.round())
     if (problem.wrong == "k" and at_most) or not (whole or spec.real_k):
         return
     more = {"generator": problem.generator()} if spec.stochastic else {}
     y = called(khot.topk, problem, method=method, at_most=at_most, capped=capped and spec.sums_to_k, **more)
     if y is not None:
         check_weights(problem, y, bounded=spec.bounded or capped, sums_to_k=spec.sums_to_k)
-        check_gradient(problem, y)
+        check_gradient(problem, y, method)
 
 
 @cases(0.03)
-@given(problems(real_k=True, longest=64), st.sampled_from(["normal", "uniform"]))
+@given(problems(real_k=True, longest=17), st.sampled_from(["normal", "uniform"]))
 def test_cdf_topk(problem, law):
     cdf = torch.special.ndtr if law == "normal" else lambda a: a.clamp(0, 1)
     y = called(khot.cdf_topk, problem, cdf=cdf)

@@ -14,7 +14,7 @@ BATCHES = [(), (1,), (3,), (2, 3), (0,), (2, 1, 2)]
 LENGTHS = [1, 2, 3, 4, 5, 6, 7, 9, 12, 0, 17, 33, 64, 130, 300]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LAYOUTS = ["plain", "moved", "expanded", "strided", "offset"]
-TEMPERATURES = [1.0, 0.1, 10.0, 1e-3, 1e-8, 1e8]
+TEMPERATURES = [1.0, 0.1, 10.0, 1e-3, 1e-8, 1e8, 1.2e-38, 3e38]
 
 
 def _strewn(x: Tensor, values: list[float], share: float, generator: torch.Generator) -> Tensor:

@@ -437,7 +437,7 @@ def test_fuzzing_says_what_is_missing(project: Project):
     assert result.stdout.count("apt-get install clang") == 2
     wrong = project.make("-o", "venv", "fuzz", "PARTS=kernel")
     assert wrong.returncode != 0
-    assert "fuzz: kernels, threads or api, got kernel" in wrong.stderr
+    assert "fuzz: kernels, plain, threads or api, got kernel" in wrong.stderr
 
 
 def test_slow_tests_run_last(tmp_path: Path):

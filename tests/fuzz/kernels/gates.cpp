@@ -53,14 +53,21 @@ void require_product(const Gate& gate, const Problem<real>& problem, const Exact
         if (facts(problem, row).nan) continue;
         double sum = 0, size = 0;
         const double rate = 1 / problem.temperature_of(row);
-        for (int64_t i = 0; i < n; ++i) size += gate.slope(double(state[row * n + i])) * rate;
+        for (int64_t i = 0; i < n; ++i) {
+            const double weight = double(state[row * n + i]);
+            size += gate.slope(weight) * rate;
+            // Where a weight has rounded to 1, its slope is that of its score.
+            if (gate.kind == GateKind::logistic_weight && weight > 0.5) size += double(std::numeric_limits<real>::epsilon()) * rate;
+        }
         if (!(2 * size < double(std::numeric_limits<real>::max()))) continue;
         for (int64_t i = 0; i < n; ++i) {
             const double product = double(out[row * n + i]);
             require(std::isfinite(product), "a finite product", product, double(state[row * n + i]));
             sum += product;
         }
-        const double tolerance = (sizeof(real) == 4 ? 1e-4 : 1e-11) * size + double(std::numeric_limits<real>::min()) * double(n);
+        const double flushed = (sizeof(real) == 4 ? 1e-20 : 1e-150) * rate * double(n);  // slopes below it may be 0
+        const double least = double(std::numeric_limits<real>::min()) * double(n);
+        const double tolerance = (sizeof(real) == 4 ? 1e-4 : 1e-11) * size + flushed + least;
         require(std::fabs(sum) <= tolerance, "a product that sums to 0", sum, size);
     }
 }

@@ -55,15 +55,15 @@ inline Shape shape(Input& in, int64_t least, int64_t most) {
                                     300, 511, 512, 513, 1000, 1023, 1024, 1025, 1030, 2047, 2049, 4095, 4097, 5000};
     static const int64_t far[] = {8191, 9001, 16385, 32767, 32768, 33001, 40003};
 #ifdef KHOT_FUZZ_THREADS
-    const uint8_t large = 32;
+    const int large = 64;
 #else
-    const uint8_t large = 1;
+    const int large = 1;
 #endif
-    const uint8_t kind = in.byte();
-    int64_t n = kind < 160 ? in.below(48) : kind < 256 - large ? in.one_of(edges) : in.one_of(far);
+    const int kind = in.byte();
+    int64_t n = kind < 256 - large - 24 ? in.below(48) : kind < 256 - large ? in.one_of(edges) : in.one_of(far);
     n = n < least ? least : n > most ? most : n;
-    const int64_t asked = in.flag() ? in.below(4) : in.below(70);
-    int64_t fitting = n < 1 ? 3 : 6000 / n + 1;
+    const int64_t asked = in.flag() ? in.below(4) : in.below(40);
+    int64_t fitting = n < 1 ? 3 : 1000 / n + 1;
 #ifdef KHOT_FUZZ_THREADS
     fitting = n < 1 ? 3 : 20000 / n + 2;
     if (in.flag()) return {fitting, n};  // so many elements that threads share them

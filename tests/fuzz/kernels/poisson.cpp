@@ -12,7 +12,7 @@ constexpr double FAR = 200;
 // c with Σσ(t + c) = k, where t is clamped as the kernel does it.
 double tilt(const std::vector<double>& t, double k) {
     double low = -1e5, high = 1e5;
-    for (int i = 0; i < 100; ++i) {
+    for (int i = 0; i < 60; ++i) {
         const double middle = (low + high) / 2;
         double sum = 0;
         for (double value : t) sum += 1 / (1 + std::exp(-std::fmin(std::fmax(value + middle, -FAR), FAR)));
@@ -24,8 +24,8 @@ double tilt(const std::vector<double>& t, double k) {
 template <typename real>
 void of_parameters(Input& in) {
     static const double scales[] = {0, 1, 3, 30, 1e3};
-    const Shape of = shape(in, 2, 140);
-    const int64_t rows = of.rows < 20 ? of.rows : 20, n = of.n, k = 1 + in.below(n - 1);
+    const Shape of = shape(in, 2, 64);
+    const int64_t rows = of.rows < 6 ? of.rows : 6, n = of.n, k = 1 + in.below(n - 1);
     doing("poisson_inclusion and poisson_covariance", sizeof(real), {rows, n});
     const double scale = in.one_of(scales), eps = sizeof(real) == 4 ? 1e-6 : 1e-12;
     Exact<real> theta(rows * n, in.below(2));
@@ -66,10 +66,10 @@ void of_parameters(Input& in) {
 }
 
 void of_inclusions(Input& in) {
-    const Shape of = shape(in, 2, 100);
-    const int64_t rows = of.rows < 12 ? of.rows : 12, n = of.n, k = 1 + in.below(n - 1);
+    const Shape of = shape(in, 2, 48);
+    const int64_t rows = of.rows < 6 ? of.rows : 6, n = of.n, k = 1 + in.below(n - 1);
     doing("poisson_weights", 8, {rows, n});
-    const int64_t most = 1 + in.below(40);
+    const int64_t most = 1 + in.below(12);
     const Exact<double> probs = inclusions<double>(in, rows, n, k);
     for (const Way& way : ways()) {
         use(way);

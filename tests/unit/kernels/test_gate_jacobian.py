@@ -58,6 +58,16 @@ def assert_true(result, inputs, roundings=64):
     assert np.all(np.abs(mean.double().numpy() - expected_mean) <= allowed * mean_size)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm", [1.01, 1.25, 1.5, 2.0])
+def test_the_smallest_temperature_has_no_infinite_factor(norm, dtype):
+    """1/((q − 1)τ) is beyond all numbers where w/τ is not, and times 0 it would be NaN."""
+    state, grad = torch.tensor([[0.5, 0.5, 0.0, 1.0]], dtype=dtype), torch.ones(1, 4, dtype=dtype)
+    out, mean = cpu.gate_jacobian(state, grad, torch.finfo(dtype).tiny, "sparse", norm)
+    assert not out.any()
+    assert mean == 1
+
+
 @pytest.mark.usefixtures("threads", "poisoned")
 @pytest.mark.parametrize(("shape", "dtype", "threads"), in_turn(SHAPES, DTYPES, [1, 2]), indirect=["threads"])
 def test_equals_truth(shape, dtype):
