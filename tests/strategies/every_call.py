@@ -16,7 +16,7 @@ from strategies.design_examples import by_scores
 
 Call = Callable[[], tuple[Tensor, ...]]
 #: Rows × n is above what kernels share between threads, and k is small for those that take k steps.
-ROWS, N, K = 40, 256, 5
+ROWS, N, K = 96, 90, 5
 
 
 def seeded(seed: int) -> torch.Generator:
