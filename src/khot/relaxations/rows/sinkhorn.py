@@ -110,7 +110,7 @@ def _halved(name: str, x: Tensor, temperature: Number | Tensor, dim: int) -> Num
     position(name, x, dim)
     check_temperature(name, temperature)
     if not isinstance(temperature, Tensor):
-        return max(temperature / 2, sys.float_info.min)
+        return max(temperature / 2, sys.float_info.min) if type(temperature) is float else temperature / 2
     dtype = compute_dtype(x)
     return (temperature.to(dtype) / 2).clamp_min(torch.finfo(dtype).tiny)
 
