@@ -16,7 +16,20 @@ from strategies.design_examples import by_scores
 
 Call = Callable[[], tuple[Tensor, ...]]
 #: Rows × n is above what kernels share between threads, and k is small for those that take k steps.
-ROWS, N, K = 40, 256, 5
+ROWS, N, K = 96, 90, 5
+KERNELS = {
+    "bfloat16",
+    "hard_topk",
+    "laplace_topk",
+    "masked",
+    "normal_topk",
+    "sigmoid_topk",
+    "smallest",
+    "soft_rank",
+    "soft_rank_topk",
+    "straight-through",
+    "topk_entries",
+}
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -47,10 +60,10 @@ def of_relaxation(spec: registry.Relaxation, options: dict, rows: int, n: int, s
 def of_design(design: type[designs.KHotDistribution], rows: int, n: int) -> Call:
     def call() -> tuple[Tensor, ...]:
         x = leaf(rows, n)
-        made = by_scores(design, K, x)
-        drawn = made.sample((2,), generator=seeded(4))
+        drawn = by_scores(design, K, x.detach()).sample((2,), generator=seeded(4))
+        few = x[:8]  # some take cubic time for the gradient
         try:
-            return drawn, *with_gradient(made.log_prob(drawn), x)
+            return drawn, *with_gradient(by_scores(design, K, few).log_prob(drawn[:, :8]), x)
         except NotImplementedError:
             return (drawn,)
 
@@ -119,14 +132,30 @@ def every_call(rows: int = ROWS, n: int = N) -> dict[str, Call]:
     }
 
 
-def differing(first: dict[str, tuple[Tensor, ...]], second: dict[str, tuple[Tensor, ...]]) -> list[str]:
-    """The names whose tensors differ in a bit (a zero from a minus zero too), or in number."""
-    return [
-        name
-        for name, tensors in first.items()
-        if len(tensors) != len(second[name])
-        or not all(same_bits(a, b) for a, b in zip(tensors, second[name], strict=True))
-    ]
+def by_kernels(name: str) -> bool:
+    """Whether all of a call is computed by kernels, whose bits do not depend on the number of threads.
+
+    torch's own operations may: they take the ends of each thread's part one by one, the rest in vectors.
+    """
+    return name in KERNELS or name.startswith("sparse_topk")
+
+
+def differing(
+    first: dict[str, tuple[Tensor, ...]], second: dict[str, tuple[Tensor, ...]], *, same_threads: bool = False
+) -> list[str]:
+    """The names whose tensors differ.
+
+    In a bit (a zero from a minus zero too) if kernels make them, for samples of designs, and for all if the
+    number of threads was the same; else by more than rounding.
+    """
+    found = []
+    for name, tensors in first.items():
+        exact = len(tensors) if by_kernels(name) or same_threads else int(name.startswith("design"))
+        pairs = list(zip(tensors, second[name], strict=True))
+        same = all(same_bits(a, b) for a, b in pairs[:exact])
+        if not (same and all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in pairs[exact:])):
+            found.append(name)
+    return found
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

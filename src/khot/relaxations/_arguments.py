@@ -186,13 +186,16 @@ def allowed_scores(name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
-    """The temperature, moved into the range of ``dtype`` so that it is neither 0 nor infinite."""
+    """The temperature, moved into the range of ``dtype`` so that it is neither 0 nor infinite.
+
+    Also half of it is no subnormal number, which the processor may be told to take for 0.
+    """
     if type(temperature) is float and 1e-30 < temperature < 1e30:
         return temperature
     info = torch.finfo(dtype)
     if not isinstance(temperature, Tensor):
-        return min(max(float(temperature), info.tiny), info.max)
-    return temperature if temperature.dtype != torch.float64 else temperature.clamp(info.tiny, info.max)
+        return min(max(float(temperature), 4 * info.tiny), info.max)
+    return temperature if temperature.dtype != torch.float64 else temperature.clamp(4 * info.tiny, info.max)
 
 
 def exponential(log_temperature: Tensor) -> Tensor:

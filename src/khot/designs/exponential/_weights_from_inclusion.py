@@ -32,6 +32,7 @@ from khot.designs.exponential._natural_parameters import (
     tilt,
 )
 from khot.kernels import cpu
+from khot.relaxations._linear_systems import solved
 
 __all__ = ["weights_from_inclusion"]
 
@@ -90,8 +91,7 @@ class _Solve(Function):
         filled = correlation + kernel.unsqueeze(-1) * kernel.unsqueeze(-2)
         filled = filled + torch.diag_embed((~inside).double())
         right = _without(kernel, grad * scale)
-        solution = torch.linalg.solve(filled, right.unsqueeze(-1)).squeeze(-1)
-        return _without(kernel, solution) * scale, None
+        return _without(kernel, solved(filled, right)) * scale, None
 
 
 def _without(kernel: Tensor, v: Tensor) -> Tensor:

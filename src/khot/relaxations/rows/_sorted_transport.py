@@ -19,7 +19,7 @@ One such step is the implicit function theorem; a step squares the error, so two
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from khot.kernels.availability import is_plain
 from khot.kernels.loops import as_operation, loops_are_operations
 from khot.kernels.sorting import argsort, unsorted
 from khot.relaxations._cumulative import cumulative
+from khot.relaxations._linear_systems import solved
 from khot.relaxations._ranked_rows import Allowed, in_full
 
 __all__ = ["transport_rows", "transport_weights"]
@@ -164,6 +165,5 @@ def _newton_step(excess: Tensor, curvature: Tensor) -> Tensor:
     scale = diagonal.clamp_min(_TINY).rsqrt()
     scaled = curvature * scale.unsqueeze(-1) * scale.unsqueeze(-2)
     scaled = scaled + torch.diag_embed(torch.where(diagonal > _TINY, _RIDGE, 1.0))
-    # Unlike `solve` it never raises: there is a ridge, and NaN scores have a NaN answer.
-    step = torch.linalg.solve_ex(scaled, (excess * scale).unsqueeze(-1))[0]  # pyright: ignore
-    return cast("Tensor", step).squeeze(-1) * scale
+    # It never raises: there is a ridge, and NaN scores have a NaN answer.
+    return solved(scaled, excess * scale) * scale

@@ -13,6 +13,7 @@ and O(nk²) work in each of 3–15 steps. Reference: Xie et al. (2020).
 
 from __future__ import annotations
 
+import sys
 from typing import Literal, get_args
 
 import torch
@@ -109,7 +110,7 @@ def _halved(name: str, x: Tensor, temperature: Number | Tensor, dim: int) -> Num
     position(name, x, dim)
     check_temperature(name, temperature)
     if not isinstance(temperature, Tensor):
-        return temperature / 2
+        return max(temperature / 2, sys.float_info.min) if type(temperature) is float else temperature / 2
     dtype = compute_dtype(x)
     return (temperature.to(dtype) / 2).clamp_min(torch.finfo(dtype).tiny)
 
