@@ -88,6 +88,7 @@ without_torch() {
 # usage: untested NAME INTERPRETER REASON
 untested() {
     alone=$(without_torch "$2")
+    rm -rf "${folder:?}/$1"
     case $alone in
         *FAILED) row "$1" "failed: $3$alone, see $log" ;;
         *) row "$1" "untested: $3$alone" ;;
