@@ -10,7 +10,7 @@ pytest := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPATH=tools $(python) 
 	check check-lint check-format check-types check-doctest check-imports check-tables
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 	@echo ''
 	@echo '  PYTHON=python3.12     the interpreter that makes .venv (3.10 or newer; default python3)'
 	@echo '  PIP_ARGS="..."        passed to every pip install, e.g. "--index-url URL" or'
