@@ -38,7 +38,7 @@ case $(library) in
     "$folder"/*) ;;
     *) die "the wheel's kernels are not in use: $(library)" ;;
 esac
-pip_install pytest pytest-xdist hypothesis scipy
+pip_install pytest pytest-xdist hypothesis scipy scikit-learn
 # shellcheck disable=SC2086
 KHOT_REQUIRE_NATIVE=1 tools/test_installed.sh "$python" quick -n logical ${PYTEST_ARGS:-}
 

@@ -122,7 +122,7 @@ test_row() {
         return 0
     fi
     # shellcheck disable=SC2086
-    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy &&
+    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy scikit-learn &&
         "$@" --no-deps dist/*.whl; } >>"$log" 2>&1; then
         untested "$name" "$interpreter" "pip failed, see $log"
         return 0
@@ -139,7 +139,7 @@ debian_row() {
         return 0
     fi
     rm -rf "$root"
-    packages=python3-torch,python3-scipy,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1
+    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1
     if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" >"$log" 2>&1; then
         row "$name" "untested: debootstrap failed, see $log"
         return 0
