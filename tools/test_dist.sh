@@ -21,7 +21,10 @@ die() {
 # PIP_ARGS and PYTEST_ARGS are lists of words: splitting them is meant.
 # shellcheck disable=SC2086
 pip_install() {
-    "$python" -m pip install --quiet --disable-pip-version-check ${PIP_ARGS:-} -c constraints.txt "$@"
+    "$python" -m pip install --disable-pip-version-check ${PIP_ARGS:-} -c constraints.txt "$@" >"$folder/pip.log" 2>&1 || {
+        tail -n 15 "$folder/pip.log" >&2
+        die "pip failed: $*"
+    }
 }
 
 # What `khot doctor` says on its line of the compiled library.
@@ -35,14 +38,18 @@ case $(library) in
     "$folder"/*) ;;
     *) die "the wheel's kernels are not in use: $(library)" ;;
 esac
-pip_install pytest pytest-xdist hypothesis scipy
+pip_install pytest pytest-xdist hypothesis scipy scikit-learn
 # shellcheck disable=SC2086
 KHOT_REQUIRE_NATIVE=1 tools/test_installed.sh "$python" quick -n logical ${PYTEST_ARGS:-}
 
 say 'installing the source archive, without a compiler'
 "$python" -m pip uninstall --quiet --yes khot
 pip_install 'setuptools>=77'
-CC=false CXX=false pip_install --no-deps --no-build-isolation --no-binary khot dist/*.tar.gz
+# A subshell, because POSIX leaves open what `VAR=x function` does.
+(
+    export CC=false CXX=false
+    pip_install --no-deps --no-build-isolation dist/*.tar.gz
+)
 case $(library) in
     'not in use, not built'*) ;;
     *) die "without a compiler, khot doctor says: $(library)" ;;

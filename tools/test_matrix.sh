@@ -7,8 +7,9 @@
 #   MATRIX_TORCH=2.15.0                this torch instead of the one in constraints.txt
 #
 # Uses the wheel in dist/, and builds it if there is none. Each row has a new environment in .venv-matrix/NAME, which is
-# removed if the tests pass, and a log beside it. What cannot be installed is untested, with the reason. The table is
-# printed, and written to .venv-matrix/table. Ends with an error if tests failed; untested is not an error.
+# removed if the tests pass, and a log beside it. What cannot be installed is untested, with the reason; then at least
+# that Python compiles the files of the wheel, and computes with its library alone (tools/library_alone.py). The table
+# is printed, and written to .venv-matrix/table. Ends with an error if tests failed; untested is not an error.
 #
 # The rows 'debian …' need root and debootstrap: they test on the Python, torch and NumPy of a Debian release.
 # Reads PIP_ARGS and PYTEST_ARGS (see `make help`).
@@ -72,6 +73,28 @@ find_python() {
     done
 }
 
+# usage: without_torch INTERPRETER: what can be said of the wheel alone.
+without_torch() {
+    rm -rf "$folder/unpacked"
+    if "$1" -m zipfile -e dist/*.whl "$folder/unpacked" && "$1" -m compileall -q "$folder/unpacked" &&
+        "$1" tools/library_alone.py "$folder/unpacked"; then
+        echo '; without torch: the files compile, the library loads and computes'
+    else
+        echo '; without torch: FAILED'
+    fi 2>>"$log" | tail -n 1
+    rm -rf "$folder/unpacked"
+}
+
+# usage: untested NAME INTERPRETER REASON
+untested() {
+    alone=$(without_torch "$2")
+    rm -rf "${folder:?}/$1"
+    case $alone in
+        *FAILED) row "$1" "failed: $3$alone, see $log" ;;
+        *) row "$1" "untested: $3$alone" ;;
+    esac
+}
+
 # usage: test_row NAME VERSION TORCH NUMPY
 test_row() {
     name=$1 version=$2 torch=torch==$3 numpy=numpy$4 log=$folder/$1.log
@@ -91,17 +114,17 @@ test_row() {
     set -- "$python" -m pip install --quiet --disable-pip-version-check
     would_install "$@" "$torch" "$numpy" >"$folder/packages"
     if [ ! -s "$folder/packages" ]; then
-        row "$name" "untested: $torch with $numpy is not available for python$version"
+        untested "$name" "$interpreter" "$torch with $numpy is not available"
         return 0
     fi
     if [ -z "${MATRIX_CUDA:-}" ] && grep -qE '^(nvidia|cuda)-' "$folder/packages"; then
-        row "$name" "untested: $torch is available with its CUDA libraries only (MATRIX_CUDA=1 installs them)"
+        untested "$name" "$interpreter" "$torch is available with CUDA libraries only (MATRIX_CUDA=1 installs them)"
         return 0
     fi
     # shellcheck disable=SC2086
-    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy &&
+    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy scikit-learn &&
         "$@" --no-deps dist/*.whl; } >>"$log" 2>&1; then
-        row "$name" "untested: pip failed, see $log"
+        untested "$name" "$interpreter" "pip failed, see $log"
         return 0
     fi
     run_tests "$name" "$python"
@@ -116,7 +139,7 @@ debian_row() {
         return 0
     fi
     rm -rf "$root"
-    packages=python3-torch,python3-scipy,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1
+    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1
     if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" >"$log" 2>&1; then
         row "$name" "untested: debootstrap failed, see $log"
         return 0

@@ -107,9 +107,12 @@ def small_rows() -> None:
     for name, number in SMALL.items():
         options = {"window": WINDOW} if name in ("pairwise", "soft_rank") else {}
         x, g = scores(3, 16, number), scores(3, 16, number + 100)
-        y, product = with_gradient(getattr(khot, f"{name}_topk"), x, g, 5, temperature=0.4, **options)
+        temperature = 0.4**2 if name == "iterative" else 0.4  # in units of squared scores
+        operator = getattr(khot, f"{name}_topk")
+        y, product = with_gradient(operator, x, g, 5, temperature=temperature, **options)
         layers = network_kernel("bitonic", "logistic", 16, 5).layers if name == "network" else nothing
-        case("small", (3, 16), 5, 0.4, number, torch.tensor([WINDOW]), layers, x, y, g, product)
+        window = torch.tensor([WINDOW], dtype=torch.float64)
+        case("small", (3, 16), 5, 0.4, number, window, layers, x, y, g, product)
 
 
 def router() -> None:
