@@ -295,8 +295,8 @@ def _check_real(name: str, argument: str, value: Tensor) -> None:
 
 
 def _extremes(value: Tensor) -> tuple[float, float]:
-    """The smallest and the largest value; as doubles, which unsigned integers must become to be compared."""
-    low, high = value.detach().double().aminmax()
+    """The smallest and the largest value; of doubles on the CPU, as some integers cannot be compared."""
+    low, high = value.detach().cpu().double().aminmax()
     return low.item(), high.item()
 
 
