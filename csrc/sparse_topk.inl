@@ -142,7 +142,9 @@ KHOT_INLINE void step_rows(int whole, double p, SparseGroup<real>& group) {
         group.last_slope[r] = group.slope[r];
         group.last_size[r] = size;
         group.e[r] = next;
-        group.outcome[r] = exact && size <= close ? FOUND : (inside ? OPEN : LOST);
+        // Where all inside are nearly 1, they may be all there are, and exactly 1: the sure path knows.
+        const bool below = group.inside[r] < group.slope[r] * (1 - 2 * close);
+        group.outcome[r] = exact && size <= close ? (below ? FOUND : LOST) : (inside ? OPEN : LOST);
     }
 }
 

@@ -95,8 +95,13 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
 
 
 def directed(scores: Tensor, largest: bool) -> Tensor:
-    """The scores, negated if ``largest=False``, so that the largest are always wanted."""
-    return scores if largest else -scores
+    """The scores, negated if ``largest=False``, so that the largest are always wanted.
+
+    What is no floating-point tensor stays as it is: the check that follows refuses it by name.
+    """
+    if largest or not isinstance(scores, Tensor) or not scores.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+        return scores
+    return -scores
 
 
 def budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:

@@ -273,3 +273,19 @@ def test_jacobian_product(shape, norm, dtype):
 def test_module_checks_the_norm(library, name, norm):
     with pytest.raises(ValueError, match=f"{name}: norm must be above 1 and at most 2"):
         getattr(library, name)(norm, 0, 0, 1.0, 1.0, 0, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", [1.25, 4 / 3, 1.5, 2.0])
+def test_as_many_as_k_are_exactly_one(norm, dtype):
+    """Also where a search of the root comes as near to them as rounding lets it."""
+    generator = torch.Generator().manual_seed(0)
+    for n in (3, 6, 12):
+        x = torch.randn(4000, n, generator=generator, dtype=torch.float64).to(dtype)
+        allowed = torch.rand(4000, n, generator=generator) < 0.6
+        k = allowed.sum(-1, keepdim=True).double()
+        for temperature in (1.0, 30.0):
+            y, state = cpu.gated_topk("sparse", x, k, temperature, allowed, norm=norm, state=True)
+            assert torch.equal(y, allowed.to(dtype))
+            product, _ = cpu.gate_jacobian(state, torch.randn_like(x), temperature, "sparse", norm)
+            assert not product.any()

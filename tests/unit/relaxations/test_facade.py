@@ -170,3 +170,12 @@ def test_at_most_is_of_each_row():
     for bad in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match=rf"topk: k must be finite and not negative, got k = {bad}"):
             khot.topk(x, bad, at_most=True)
+
+
+@pytest.mark.parametrize("given", [torch.tensor([True, False]), torch.tensor([1, 2]), None, [1.0, 2.0]])
+def test_scores_of_another_type_are_refused_by_name_also_for_the_smallest(given):
+    for method in registry.names():
+        with pytest.raises(TypeError, match="scores must"):
+            khot.topk(given, 1, method, largest=False)
+    with pytest.raises(TypeError, match="scores must"):
+        khot.hard_topk(given, 1, largest=False)

@@ -80,7 +80,7 @@ def soft_rank(
     Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
     name = "soft_rank"
-    last = _checked(name, x, temperature, regularization, dim)
+    last = _checked(name, x, temperature, regularization, dim, mask)
     if mask is None and regularization == "l2":
         ranks = _native(name, x, temperature, descending, last)
         if ranks is not None:
@@ -94,7 +94,6 @@ def soft_rank(
     allowed = None
     w = torch.arange(n, 0, -1, dtype=z.dtype, device=z.device)
     if mask is not None:
-        check_mask(name, x, mask)
         allowed = mask.expand(x.shape).movedim(last, -1)
         count = allowed.sum(-1, keepdim=True)
         # Below all others, so far that they cannot be pooled with them.
@@ -149,7 +148,7 @@ def soft_sort(
     Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
     name = "soft_sort"
-    last = _checked(name, x, temperature, regularization, dim)
+    last = _checked(name, x, temperature, regularization, dim, mask)
     tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
     rows = x.to(compute_dtype(x)).movedim(last, -1)
     rows = rows if descending else -rows
@@ -161,7 +160,6 @@ def soft_sort(
     targets = targets.expand(rows.shape)
     kind: Projection = "log_kl" if regularization == "kl" else "l2"
     if mask is not None:
-        check_mask(name, x, mask)
         allowed = mask.expand(x.shape).movedim(last, -1)
         values = _sorted_part(rows, targets, allowed, kind)
     elif is_plain(rows) and not bool(rows.isinf().any()):
@@ -203,10 +201,14 @@ def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tens
     return torch.where(exists, targets, below), w, exists
 
 
-def _checked(name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int) -> int:
+def _checked(
+    name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int, mask: Tensor | None
+) -> int:
     last = position(name, x, dim, "x")
     check_temperature(name, temperature)
     check_regularization(name, regularization)
+    if mask is not None:
+        check_mask(name, x, mask)
     return last
 
 

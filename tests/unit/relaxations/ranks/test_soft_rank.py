@@ -252,3 +252,9 @@ def test_infinities_keep_their_places_and_the_others_are_sorted_among_themselves
     masked = soft_sort(x, mask=mask, **settings).detach()
     assert (masked[:, 0 if descending else 5] == torch.inf).all()
     assert not masked[:, 6:].any()
+
+
+@pytest.mark.parametrize("call", [soft_rank, soft_sort])
+def test_a_wrong_mask_of_nothing_is_refused(call):
+    with pytest.raises(TypeError, match="mask must be a boolean tensor"):
+        call(torch.zeros(2, 0), mask=torch.zeros(2, 0))
