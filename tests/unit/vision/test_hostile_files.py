@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import struct
 
 import pytest
@@ -139,17 +140,23 @@ def test_metadata_that_is_too_deep_is_no_configuration(folder):
     assert load_network(folder).config.width == 16
 
 
-@pytest.fixture
-def state(tmp_path):
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory):
     """A run after its first of two epochs."""
-    config = small_run(epochs=2)
+    folder, config = tmp_path_factory.mktemp("run"), small_run(epochs=2)
 
     def stop(message, share):
         if share > 0.5:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(config, tmp_path, data=DATA, report=stop)
+        train(config, folder, data=DATA, report=stop)
+    return folder
+
+
+@pytest.fixture
+def state(stopped_run, tmp_path):
+    shutil.copytree(stopped_run, tmp_path, dirs_exist_ok=True)
     return tmp_path / "state.safetensors"
 
 
