@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from khot.vision import from_config, load_network, preset, save_network
-from khot.vision.checkpoints import load_weights
+from khot.vision import NetworkConfig, from_config, load_network, preset, save_network
+from khot.vision.checkpoints import _least_parameters, load_weights
 from khot.vision.data import FolderImages
 from khot.vision.tensor_files import read_tensors, write_tensors
 from khot.vision.training import RunConfig, train
@@ -47,7 +47,7 @@ def edited(folder, **fields):
     ("fields", "message"),
     [
         ({"depth": 10**9}, "asks for 1000000000 blocks, .* has [0-9]+ tensors"),
-        ({"width": 2**20}, "has the shape .*, this configuration asks for"),
+        ({"width": 2**20}, "asks for [0-9]+ parameters or more, .* has [0-9]+"),
         ({"width": 2**40}, "asks for"),
         ({"classes": 10**12}, "asks for"),
         ({"mlp_ratio": 1e12}, "asks for"),
@@ -262,3 +262,20 @@ def test_pictures_that_are_none_are_named(tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"data\.load: cannot read .*picture\.png"):
             data[0]
+
+
+@pytest.mark.parametrize("model", ["topk_attention", "topk_dynamic", "vit"])
+def test_no_network_has_fewer_parameters_than_its_largest_matrices(model):
+    """Or its own file would be refused."""
+    small = {"image_size": 8, "channels": 1, "classes": 2, "patch_size": 4, "width": 8, "heads": 2, "k": 2}
+    for changes in (
+        {},
+        {"depth": 3},
+        {"expansion": 3},
+        {"mlp_ratio": 8.0},
+        {"patch_size": 2},
+        {"classes": 99},
+    ):
+        config = NetworkConfig.from_dict({"model": model, "depth": 1, "mlp_ratio": 6.0, **small, **changes})
+        present = sum(tensor.numel() for tensor in from_config(config).state_dict().values())
+        assert present / 5 < _least_parameters(config) <= present, changes
