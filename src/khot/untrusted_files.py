@@ -131,8 +131,10 @@ def unpacked(path: Path) -> bytes:
 
 def _inside(value: Any) -> list[Any]:
     """The lists and objects in a list or an object."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [item for item in cast("list[Any]", inner) if isinstance(item, dict | list)]
+    if isinstance(value, dict):
+        return _inside(list(cast("dict[str, Any]", value).values()))
+    items = cast("list[Any]", value) if isinstance(value, list) else []
+    return [item for item in items if isinstance(item, dict | list)]
 
 
 def _integer(text: str) -> int:

@@ -33,6 +33,7 @@ def test_long_rows_that_threads_share_have_the_same_bits():
         assert differing(one, on_threads(calls, count)) == [], count
 
 
+@pytest.mark.full
 def test_a_call_repeated_has_the_same_bits():
     calls = every_call(8, 64)
     torch.set_num_threads(2)

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from strategies.every_call import every_call
+from strategies.quick_run import costly
 from strategies.worker_calls import CallsInWorkers
 
 LIMIT = 100  # seconds
@@ -50,8 +51,9 @@ def check(found, names):
     assert os.getpid() not in processes
 
 
-def test_forked_workers_find_the_same_bits():
-    check(results_of_workers(NAMES, "fork"), NAMES)
+@pytest.mark.parametrize("names", [NAMES[::3], costly(NAMES)], ids=["some", "all"])
+def test_forked_workers_find_the_same_bits(names):
+    check(results_of_workers(names, "fork"), names)
 
 
 def use_two_threads(_worker):
@@ -66,8 +68,8 @@ def test_forked_workers_that_ask_for_threads_work_alone_instead_of_waiting():
     check(results_of_workers(names, "fork", worker_init_fn=use_two_threads), names)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_spawned_workers_find_the_same_bits(method):
     names = NAMES[::6]
     check(results_of_workers(names, method), names)

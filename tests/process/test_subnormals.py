@@ -8,6 +8,7 @@ from khot import designs
 from khot.relaxations import registry
 from strategies.design_examples import by_scores
 from strategies.every_call import every_call, seeded
+from strategies.quick_run import costly
 
 TINY = torch.finfo(torch.float32).tiny  # the smallest number that is not subnormal
 K, N = 3, 12
@@ -38,7 +39,7 @@ def rows(dtype):
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, costly(torch.float64)])
 def test_laws_hold_and_nothing_is_nan(flush, dtype):
     """The smallest temperatures are as small as what is flushed: there weights need not sum to k."""
     tiny = torch.finfo(dtype).tiny

@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from khot.whole_files import json_writer, replacing, write_json, write_text, write_together
+from strategies.quick_run import costly
 
 # Each child is killed at another line of the code that writes, the last one not at all. What it leaves must
 # be the old files or the new ones, whole.
@@ -75,7 +76,7 @@ def read():
 """
 
 
-@pytest.mark.parametrize(("write", "least"), [(TEXT, 20), (NETWORK, 40)], ids=["text", "network"])
+@pytest.mark.parametrize(("write", "least"), [(TEXT, 20), costly(NETWORK, 40)], ids=["text", "network"])
 def test_a_kill_at_any_line_leaves_the_old_file_or_the_new_one(write, least, run_python, tmp_path):
     states = json.loads(run_python(KILLED.format(folder=str(tmp_path), write=write)))
     assert len(states) > least

@@ -2,14 +2,15 @@
 
 import json
 import os
+import shutil
 import struct
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from khot.vision import from_config, load_network, preset, save_network
-from khot.vision.checkpoints import load_weights
+from khot.vision import NetworkConfig, from_config, load_network, preset, save_network
+from khot.vision.checkpoints import _least_parameters, load_weights
 from khot.vision.data import FolderImages
 from khot.vision.tensor_files import read_tensors, write_tensors
 from khot.vision.training import RunConfig, train
@@ -46,7 +47,7 @@ def edited(folder, **fields):
     ("fields", "message"),
     [
         ({"depth": 10**9}, "asks for 1000000000 blocks, .* has [0-9]+ tensors"),
-        ({"width": 2**20}, "has the shape .*, this configuration asks for"),
+        ({"width": 2**20}, "asks for [0-9]+ parameters or more, .* has [0-9]+"),
         ({"width": 2**40}, "asks for"),
         ({"classes": 10**12}, "asks for"),
         ({"mlp_ratio": 1e12}, "asks for"),
@@ -139,17 +140,23 @@ def test_metadata_that_is_too_deep_is_no_configuration(folder):
     assert load_network(folder).config.width == 16
 
 
-@pytest.fixture
-def state(tmp_path):
+@pytest.fixture(scope="module")
+def stopped_run(tmp_path_factory):
     """A run after its first of two epochs."""
-    config = small_run(epochs=2)
+    folder, config = tmp_path_factory.mktemp("run"), small_run(epochs=2)
 
     def stop(message, share):
         if share > 0.5:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        train(config, tmp_path, data=DATA, report=stop)
+        train(config, folder, data=DATA, report=stop)
+    return folder
+
+
+@pytest.fixture
+def state(stopped_run, tmp_path):
+    shutil.copytree(stopped_run, tmp_path, dirs_exist_ok=True)
     return tmp_path / "state.safetensors"
 
 
@@ -255,3 +262,20 @@ def test_pictures_that_are_none_are_named(tmp_path):
         file.write_bytes(content)
         with pytest.raises(ValueError, match=r"data\.load: cannot read .*picture\.png"):
             data[0]
+
+
+@pytest.mark.parametrize("model", ["topk_attention", "topk_dynamic", "vit"])
+def test_no_network_has_fewer_parameters_than_its_largest_matrices(model):
+    """Or its own file would be refused."""
+    small = {"image_size": 8, "channels": 1, "classes": 2, "patch_size": 4, "width": 8, "heads": 2, "k": 2}
+    for changes in (
+        {},
+        {"depth": 3},
+        {"expansion": 3},
+        {"mlp_ratio": 8.0},
+        {"patch_size": 2},
+        {"classes": 99},
+    ):
+        config = NetworkConfig.from_dict({"model": model, "depth": 1, "mlp_ratio": 6.0, **small, **changes})
+        present = sum(tensor.numel() for tensor in from_config(config).state_dict().values())
+        assert present / 5 < _least_parameters(config) <= present, changes

@@ -112,10 +112,11 @@ class ActivationStore:
     def _shard(self, kind: str, number: int) -> NDArray[Any]:
         path = self.folder / _FILES[kind].format(number)
         try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise ValueError(f"ActivationStore: {path} cannot be read ({error})") from error
-        if not isinstance(array, np.ndarray) or array.dtype not in _TYPES[kind]:
+        array = cast("NDArray[Any]", found)
+        if not isinstance(found, np.ndarray) or array.dtype not in _TYPES[kind]:
             raise ValueError(f"ActivationStore: {path} must hold an array of {' or '.join(_TYPES[kind])}")
         if array.ndim != (1 if kind == "rows" else 2) or (kind == "activations" and array.shape[1] != self.d):
             raise ValueError(

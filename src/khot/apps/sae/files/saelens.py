@@ -124,7 +124,7 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         k = whole_number(config, "k", path)
     else:
         settings["activation"] = "jumprelu"
-        notes = config.get("metadata") or {}
+        notes: Any = config.get("metadata")
         written_by_khot = isinstance(notes, Mapping) and "khot_k" in notes
         k = whole_number(cast("Mapping[str, Any]", notes), "khot_k", path) if written_by_khot else latents
     name = "topk_threshold" if architecture in _TRAINING else "threshold"
