@@ -62,7 +62,7 @@ def test_strides_and_flags():
     for x in (X[::-1][::-1], np.asfortranarray(X), np.repeat(X, 2, -1)[:, ::2]):
         y = door.sigmoid_topk(x, 3)
         np.testing.assert_allclose(y, expected, rtol=1e-14)
-        if loader.native() is not None:  # it reads one contiguous copy; torch adds in the order of the strides
+        if loader.native() is not None:  # by a contiguous copy; torch adds in the order of the strides
             np.testing.assert_array_equal(y, expected)
     np.testing.assert_allclose(door.sigmoid_topk(X[:, ::-1], 3), expected[:, ::-1], rtol=1e-14)
     frozen = X.copy()
