@@ -6,6 +6,7 @@ import torch
 
 import khot
 from khot.interop import numpy as door
+from khot.kernels import loader
 
 NAMES = ["sigmoid_topk", "laplace_topk", "normal_topk", "sparse_topk", "hard_topk"]
 RNG = np.random.default_rng(0)
@@ -59,7 +60,10 @@ def test_numbers_have_no_gradient():
 def test_strides_and_flags():
     expected = door.sigmoid_topk(X, 3)
     for x in (X[::-1][::-1], np.asfortranarray(X), np.repeat(X, 2, -1)[:, ::2]):
-        np.testing.assert_array_equal(door.sigmoid_topk(x, 3), expected)
+        y = door.sigmoid_topk(x, 3)
+        np.testing.assert_allclose(y, expected, rtol=1e-14)
+        if loader.native() is not None:  # by a contiguous copy; torch adds in the order of the strides
+            np.testing.assert_array_equal(y, expected)
     np.testing.assert_allclose(door.sigmoid_topk(X[:, ::-1], 3), expected[:, ::-1], rtol=1e-14)
     frozen = X.copy()
     frozen.flags.writeable = False
