@@ -3,10 +3,10 @@ r"""How gates learn which features to keep: a small network sees the features th
     min over scores s, network f   Σ_r w_r ℓ(f(x_r ⊙ y), t_r) / Σ_r w_r,   y = top-k weights of s at τ,
 
 with Adam, cosine learning rates, and a temperature that falls geometrically over the first 80 % of the steps.
-The budget falls too, from all features to k over the first 40 %: the network first learns from all of them, so
-that features are dropped by their worth beside the others. (A method that takes only whole k has k from the
-start.) The gates multiply the columns of the first layer instead of the data, which gives the same result and
-costs less. Cost of a step: that of the network on a batch, and one top-k of the scores.
+The budget falls too, from all features to k over the first 40 %: first the network learns from all of them,
+and features are dropped by their worth beside the others. (A method that takes only whole k has k from the
+start.) The gates multiply the columns of the first layer instead of the data, which gives the same result
+and costs less. Cost of a step: that of the network on a batch, and one top-k of the scores.
 """
 
 from __future__ import annotations
