@@ -125,6 +125,7 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
 
     settings = next(done for done, _ in ledger.runs if done.get("data") == data)
     seeds = len(values(ALL, 1.0))
+    averaged = f"Mean ± standard error over {seeds} seeds, each a network;" if seeds > 1 else "One seed;"
     missing = sum(seeds - len(values(method, rate)) for method in METHODS for rate in RATES)
     return Grid(
         caption=f"Accuracy on {DATA[data]} in percent, by keep rate",
@@ -133,9 +134,8 @@ def _accuracies(ledger: Ledger, data: str) -> Grid:
             (method, *(cell(method, rate) for rate in (1.0, *RATES))) for method in (ALL, ALL_TUNED, *METHODS)
         ),
         notes=(
-            f"Mean ± standard error over seeds ({seeds}), each with its own network, on "
-            f"{settings['test_images']} test images. Trained with {settings['base_images']} images, "
-            f"fine-tuned with {settings['tuning_images']}.",
+            f"{averaged} {settings['test_images']} test images. Trained with {settings['base_images']} "
+            f"images, fine-tuned with {settings['tuning_images']}.",
             *([f"{missing} runs of {seeds} seeds are not done yet."] if missing else []),
         ),
         origin=ledger.origin,
