@@ -59,12 +59,19 @@ class Record:
     threads: int
 
 
+def _bytes(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.untyped_storage().nbytes()
+    except NotImplementedError:  # a wrapper of torch.func, which holds another
+        return 0
+
+
 def held(minutes: float, earlier: int) -> Record:
     """The record of this moment, without the objects of the records that were made earlier."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     objects = gc.get_objects()
-    tensors = sum(t.untyped_storage().nbytes() for t in objects if type(t) is torch.Tensor)
+    tensors = sum(_bytes(t) for t in objects if type(t) is torch.Tensor)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Record(
         minutes=minutes,

@@ -6,7 +6,20 @@ from khot.designs import get, names
 from khot.testing.designs import CHECKS
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize("name", names())
+COSTLY = {
+    "plackett_luce few_allowed",
+    *(f"adjusted_pareto {check}" for check in ("inclusion", "range", "score")),
+}
+
+
+def cases():
+    for name in names():
+        for check in CHECKS:
+            title = check.__name__.removeprefix("check_")
+            marks = pytest.mark.full if f"{name} {title}" in COSTLY else ()
+            yield pytest.param(name, check, marks=marks, id=f"{name}-{title}")
+
+
+@pytest.mark.parametrize(("name", "check"), cases())
 def test_contract(name, check):
     check(get(name))

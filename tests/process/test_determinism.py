@@ -14,6 +14,7 @@ def on_threads(calls, count):
     return {name: call() for name, call in calls.items()}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("library")
 def test_kernels_and_samples_have_the_same_bits_on_any_number_of_threads_and_the_rest_is_close():
     calls = every_call()

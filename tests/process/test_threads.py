@@ -4,6 +4,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 
 from strategies.every_call import differing, every_call
@@ -11,6 +12,7 @@ from strategies.every_call import differing, every_call
 CALLS = every_call()
 
 
+@pytest.mark.full
 def test_threads_call_the_same_and_different_operators_at_once():
     """Each name twice, in random order: the results are those of one thread."""
     torch.set_num_threads(2)

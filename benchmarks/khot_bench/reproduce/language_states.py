@@ -12,6 +12,7 @@ Each is installed, or its archive lies in the data folder:
 # pyright: basic
 from __future__ import annotations
 
+import copy
 import functools
 import tarfile
 import zipfile
@@ -210,8 +211,11 @@ def test_states() -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def _later_blocks() -> Any:
-    """The model after the block: what comes before is cached, and not computed again."""
-    model = language_model()
+    """The model after the block: what comes before is cached, and not computed again.
+
+    A copy: states of more text may still be collected from the whole model.
+    """
+    model = copy.deepcopy(language_model())
     model.model.layers = model.model.layers[BLOCK + 1 :]
     return model
 

