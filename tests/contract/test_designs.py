@@ -5,7 +5,6 @@ import pytest
 from khot.designs import get, names
 from khot.testing.designs import CHECKS
 
-
 COSTLY = {
     "plackett_luce few_allowed",
     *(f"adjusted_pareto {check}" for check in ("inclusion", "range", "score")),
