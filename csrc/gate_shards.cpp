@@ -8,6 +8,7 @@
 //     slope_product    w (g − m)/τ
 //
 // As in gate_jacobian.cpp, where w = 0 it does not matter what g is.
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <vector>
@@ -68,7 +69,7 @@ bool slope_sums(GateKind gate, const GateShard<real>& at, const real* x, const r
     const RowPieces pieces(rows, n);
     std::vector<double> found;
     try {
-        found.assign(size_t(rows * pieces.parts * TERMS), 0.0);
+        found.assign(std::size_t(rows * pieces.parts * TERMS), 0.0);
     } catch (const std::bad_alloc&) {
         return false;
     }
