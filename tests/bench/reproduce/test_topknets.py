@@ -50,6 +50,8 @@ def test_the_table_shows_what_is_done(tmp_path):
         settings = {"part": "training", "data": "digits", "model": "vit", "seed": seed, "epochs": 1}
         ledger.runs.append((settings, {"top-1": top1, "top-5": 1.0, "parameters": 7}))
     ledger.runs.append(({"part": "cost", "data": "digits"}, {"vit flop": 2e6, "vit seconds": 1e-4}))
+    shorter = {"part": "training", "data": "digits", "model": "vit", "seed": 0, "epochs": 0}
+    ledger.runs.append((shorter, {"top-1": 0.1, "top-5": 1.0, "parameters": 7}))
     (grid,) = reproduction.tables(ledger)
     assert grid.rows == (("digits", "plain transformer", "85.0 ± 5.0", "100.0", "7", "2.00", "100 µs"),)
     assert grid.notes[0].startswith("digits: 2 seeds, 1 epoch. ")

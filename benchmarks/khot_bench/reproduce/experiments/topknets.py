@@ -115,7 +115,7 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
     for data in _DATA:
         cost = next((n for done, n in ledger.runs if done["part"] == "cost" and done["data"] == data), None)
         for model, shown in _MODELS.items():
-            which = {"part": "training", "data": data, "model": model}
+            which = _longest(ledger, data, model)
             done = ledger.select("top-1", **which)
             if not done or cost is None:
                 continue
@@ -150,6 +150,13 @@ def _tables(ledger: Ledger) -> tuple[Grid, ...]:
     )
 
 
+def _longest(ledger: Ledger, data: str, model: str) -> Settings:
+    """What selects a network's runs of the most epochs: those of a shorter plan are not mixed in."""
+    which = {"part": "training", "data": data, "model": model}
+    epochs = [done["epochs"] for done, _ in ledger.runs if which.items() <= done.items()]
+    return {**which, "epochs": max(epochs, default=0)}
+
+
 def _percent(values: Sequence[float]) -> str:
     mean, error = mean_and_error(values)
     return f"{100 * mean:.1f} ± {100 * error:.1f}" if len(values) > 1 else f"{100 * mean:.1f}"
@@ -159,7 +166,7 @@ def _training_note(ledger: Ledger) -> str:
     parts = [
         f"{data}: {_counted(len(seeds), 'seed')}, {_counted(max(epochs), 'epoch')}"
         for data in _DATA
-        if (seeds := ledger.select("top-1", part="training", data=data, model="vit"))
+        if (seeds := ledger.select("top-1", **_longest(ledger, data, "vit")))
         and (
             epochs := {done["epochs"] for done, _ in ledger.runs if done["data"] == data and "epochs" in done}
         )
@@ -183,7 +190,7 @@ def _plot(ledger: Ledger, path: Path) -> None:
     )
     for axis, data in zip(axes[0], shown, strict=True):
         for place, model in enumerate(_MODELS):
-            values = ledger.select("top-1", part="training", data=data, model=model)
+            values = ledger.select("top-1", **_longest(ledger, data, model))
             axis.plot([place] * len(values), [100 * value for value in values], "o", alpha=0.7)
         axis.set_xticks(range(len(_MODELS)), ["plain", "attention", "dynamic"])
         axis.margins(x=0.2)
