@@ -51,7 +51,7 @@ def test_the_parameter_is_that_of_the_law(name):
 
 
 @pytest.mark.parametrize("name", PATHWISE)
-@pytest.mark.parametrize("k", [0, 2, 4])
+@pytest.mark.parametrize("k", [pytest.param(0, marks=pytest.mark.full), 2, 4])
 def test_a_sample_of_scores_with_a_gradient_has_one(name, k):
     """Also where nothing is random, so that backward() works; likewise for every design."""
     options = [{}]

@@ -6,6 +6,7 @@ import torch
 
 import khot
 from khot.interop import numpy as door
+from khot.interop.numpy import threshold
 from khot.kernels import loader
 
 NAMES = ["sigmoid_topk", "laplace_topk", "normal_topk", "sparse_topk", "hard_topk"]
@@ -75,7 +76,7 @@ def test_strides_and_flags():
 def test_nothing_is_copied(monkeypatch):
     """The kernel reads where the array is."""
     seen = []
-    taken = door._tensor
+    taken = threshold.tensor_over
 
     def watched(name, argument, value):
         tensor = taken(name, argument, value)
@@ -83,7 +84,7 @@ def test_nothing_is_copied(monkeypatch):
             seen.append((tensor.data_ptr(), value.ctypes.data))
         return tensor
 
-    monkeypatch.setattr(door, "_tensor", watched)
+    monkeypatch.setattr(threshold, "tensor_over", watched)
     frozen = X.copy()
     frozen.flags.writeable = False
     for x in (X, frozen, X.T):
