@@ -18,8 +18,8 @@
 
 #include "group.h"
 #include "kernels.h"
-#include "kth_largest.h"
 #include "rows.h"
+#include "sure_bracket.h"
 #include "threads.h"
 
 namespace khot {
@@ -176,17 +176,7 @@ void sure_row(const LaplaceTable<real>& kernel, Row<real> row, real* scratch, in
     }
     const Census census = kernel.census(row.x, n);
     if (settle(row, census)) return;
-    // Excluded entries are smaller than all others, so the order statistics of the whole row serve. Those at +inf
-    // count as 1 each, here and in the sums.
-    const double ceiling = std::ceil(row.k), floor = std::floor(row.k), allowed = double(n - census.excluded);
-    const double surely = double(census.surely), k = row.k - surely;
-    real next;
-    const real upper = kth_and_next_largest(row.x, n, int64_t(ceiling), scratch, &next);
-    Gap gap;
-    const real anchor = middle_of(upper, next, floor == ceiling, row.rate, &gap);
-    const double others = allowed - ceiling + 1, rest = floor - surely + 1;
-    const double low = quantile((row.k - ceiling + 1) / others, (allowed - row.k) / others) - gap.up;
-    const double high = quantile(k / rest, (rest - k) / rest) + gap.down;
+    const auto [anchor, low, high] = bracket_of(row, census, scratch, quantile);
     const Tails at_anchor = start_in_parts(kernel, row, anchor, threads);
     const double e = root<real>(low, high, row.k, at_anchor, [&](double shift) {
         return tails_in_parts(kernel, row, std::exp(shift), threads);
