@@ -180,7 +180,7 @@ def _context() -> Grid:
             for name, values in PUBLISHED.items()
         ),
         notes=("Other data, another network and longer training: for context only.",),
-        origin="Liang et al. (2022), arXiv:2202.07800.",
+        origin="Liang et al. (2022), arXiv:2202.07800, the table beside their code, checked there.",
     )
 
 
