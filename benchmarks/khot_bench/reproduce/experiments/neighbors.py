@@ -148,7 +148,7 @@ def _accuracies(ledger: Ledger) -> Grid:
             "of processor time on one thread.",
             *([f"{left} of {len(planned)} runs are not done yet: {_LEFT}"] if left else []),
             "Published (on MNIST, with larger networks, for 200 epochs): Grover et al. (2019), Xie et "
-            "al. (2020); taken over from Xie et al., not checked by us.",
+            "al. (2020); taken over, not checked by us.",
         ),
         origin=ledger.origin,
     )

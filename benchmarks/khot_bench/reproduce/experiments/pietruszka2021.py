@@ -37,8 +37,8 @@ HALVING, CHANCE = "halving", "chance"
 ITERATIVE = {"iterative, α = 1": 1.0, "iterative, α = 2": 0.5}
 """By temperature, 1/α."""
 
-# (k, n): nCCS of halving and of the iterative softmax. Means of the measurements that the authors released beside their
-# code (applicaai/successive-halving-topk), checked there for the smallest and the largest n.
+# (k, n): nCCS of halving and of the iterative softmax. Means of the measurements that the authors released
+# with their code (applicaai/successive-halving-topk), checked there for the smallest and the largest n.
 PUBLISHED = {
     (2, 16): (0.968, 0.374), (2, 1024): (0.556, 0.045), (2, 16384): (0.195, 0.020),
     (8, 16): (0.980, 0.400), (8, 1024): (0.844, 0.059), (8, 16384): (0.350, 0.020),
