@@ -24,11 +24,12 @@ from khot.relaxations.facade import topk
 from khot.relaxations.registry import get
 from khot.schedules import Schedule, exponential
 
-__all__ = ["Recipe", "new_network", "train_gates"]
+__all__ = ["Recipe", "initial_scores", "new_network", "train_gates"]
 
 _FALLING = 0.8
 _DROPPING = 0.4
 _LEAST_RATE = 0.05
+_SPREAD = 0.01
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,16 @@ def new_network(inputs: int, hidden: int, outputs: int, generator: torch.Generat
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
         layers += [layer, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def initial_scores(features: int, method: str, generator: torch.Generator) -> Tensor:
+    """Zeros; from ``generator`` a little apart where the method has no gradient at equal scores."""
+    equal = torch.zeros(4, requires_grad=True)
+    weights = topk(equal, 2, method)
+    (slope,) = torch.autograd.grad(weights @ torch.tensor([3.0, 1.0, 0.0, 0.0]), equal)
+    if slope.any():
+        return torch.zeros(features)
+    return _SPREAD * torch.randn(features, generator=generator)
 
 
 def train_gates(

@@ -26,7 +26,7 @@ except ImportError as error:
 from khot.apps._learning import learning
 from khot.apps.features._sample_weights import positive_weights
 from khot.apps.features._standardised import Standardised, standardised
-from khot.apps.features._training import Recipe, new_network, train_gates
+from khot.apps.features._training import Recipe, initial_scores, new_network, train_gates
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import get, names
@@ -53,7 +53,8 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         hidden_units: hidden units of the network; 0 for a linear model.
         method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``; not a random
             one.
-        temperature: initial temperature of the gates; scores start at zero.
+        temperature: initial temperature of the gates; scores start at zero (of softsort and the iterative
+            softmax a little apart, because their gradient is zero where all scores are equal).
         final_temperature: final temperature of the gates.
         max_iter: number of Adam steps.
         batch_size: rows per step.
@@ -256,7 +257,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
     ) -> tuple[torch.nn.Sequential, Tensor]:
         features = x.shape[1]
         network = new_network(features, self.hidden_units, outputs, generator)
-        scores = torch.zeros(features, dtype=x.dtype, device=x.device)
+        scores = initial_scores(features, self.method, generator).to(x.device, x.dtype)
         if self.warm_start and hasattr(self, "network_"):
             before = [tuple(p.shape) for p in self.network_.parameters()]
             now = [tuple(p.shape) for p in network.parameters()]
@@ -266,7 +267,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
                     f"network had parameters of shapes {before}, now they are {now}."
                 )
             network.load_state_dict(self.network_.state_dict())
-            scores += torch.as_tensor(self.scores_, dtype=x.dtype, device=x.device)
+            scores = torch.as_tensor(self.scores_, dtype=x.dtype, device=x.device).clone()
         return network.to(x.device, x.dtype), scores.requires_grad_()
 
     def _report(self, step: int, loss: float, temperature: float) -> None:

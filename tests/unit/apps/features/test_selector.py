@@ -66,6 +66,15 @@ def test_exactly_k_and_probabilities_that_sum_to_k():
     assert quick(0.01).fit(x, y).n_features_to_select_ == 1
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["softsort", "iterative"])
+def test_methods_without_a_gradient_at_equal_scores_learn_too(method):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 12))
+    selector = TopKSelector(2, method=method, max_iter=150, random_state=0).fit(x, x[:, 7] + x[:, 9] > 0)
+    assert np.flatnonzero(selector.get_support()).tolist() == [7, 9]
+
+
 def test_regression_with_one_and_with_two_outputs():
     x, _ = products(seed=1)
     one = TopKSelector(2, max_iter=150, random_state=0).fit(x, x[:, 1] ** 2 + x[:, 6])
