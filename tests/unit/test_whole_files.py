@@ -136,7 +136,8 @@ for name, write in {{
         print(name, "was written")
     except OSError as error:
         assert "could not be written and is as before" in str(error), error
-        assert error.errno == (None if name == "activations" else errno.EFBIG), error  # NumPy does not say why
+        reason = None if name == "activations" else errno.EFBIG  # NumPy does not say why
+        assert error.errno == reason, error
     left = list((folder / name).iterdir())
     assert left == [], left
 print("done")
