@@ -148,7 +148,7 @@ debian_row() {
         row "$name" "untested: debootstrap failed, see $log"
         return 0
     fi
-    mkdir "$root/khot" && cp -R conftest.py pyproject.toml constraints.txt dist tests tools "$root/khot"
+    mkdir "$root/khot" && cp -R conftest.py pyproject.toml constraints.txt csrc dist docs tests tools "$root/khot"
     if ! chroot "$root" sh -c 'python3 -m pip install --no-deps --no-index --break-system-packages /khot/dist/*.whl' \
         >>"$log" 2>&1; then
         row "$name" "failed: the wheel does not install, see $log"
