@@ -2,7 +2,7 @@
 # Runs tests on the khot that is installed for an interpreter, never on the source tree.
 #
 #   tools/test_installed.sh PYTHON quick [pytest arguments]      the operators, their kernels, and NumPy
-#   tools/test_installed.sh PYTHON portable [pytest arguments]   the operators and NumPy, without the kernels
+#   tools/test_installed.sh PYTHON portable [pytest arguments]   thresholds, what operators share, and NumPy
 #   tools/test_installed.sh PYTHON core [pytest arguments]       everything that needs torch and NumPy alone
 set -eu
 cd "$(dirname "$0")/.."
@@ -23,7 +23,8 @@ tests='unit/interop unit/kernels unit/relaxations'
 case $which in
     quick) ;;
     portable)
-        tests='unit/interop unit/relaxations'
+        tests='unit/interop unit/relaxations/threshold'
+        for file in tests/unit/relaxations/test_*.py; do tests="$tests ${file#tests/}"; done
         set -- -k 'not compiled' "$@"
         ;;
     core)
