@@ -5,13 +5,15 @@
 #   tools/test_matrix.sh 3.11 trixie   rows whose name contains one of the words
 #   MATRIX_CUDA=1                      also where torch brings its CUDA libraries along (gigabytes)
 #   MATRIX_TORCH=2.15.0                this torch instead of the one in constraints.txt
+#   MATRIX_MIRROR=URL                  where debootstrap finds Debian
 #
 # Uses the wheel in dist/, and builds it if there is none. Each row has a new environment in .venv-matrix/NAME, which is
 # removed if the tests pass, and a log beside it. What cannot be installed is untested, with the reason; then at least
 # that Python compiles the files of the wheel, and computes with its library alone (tools/library_alone.py). The table
 # is printed, and written to .venv-matrix/table. Ends with an error if tests failed; untested is not an error.
 #
-# The rows 'debian …' need root and debootstrap: they test on the Python, torch and NumPy of a Debian release.
+# The rows 'debian-…' need root and debootstrap: they test on the Python, torch and NumPy of a Debian release, the
+# stable one and the one in the making.
 # Reads PIP_ARGS and PYTEST_ARGS (see `make help`).
 set -eu
 cd "$(dirname "$0")/.."
@@ -139,12 +141,14 @@ debian_row() {
         return 0
     fi
     rm -rf "$root"
-    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1
-    if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" >"$log" 2>&1; then
+    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1,g++
+    # The rules of sid serve every release that is newer than this debootstrap.
+    if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" "${MATRIX_MIRROR:-http://deb.debian.org/debian}" sid \
+        >"$log" 2>&1; then
         row "$name" "untested: debootstrap failed, see $log"
         return 0
     fi
-    mkdir "$root/khot" && cp -R conftest.py pyproject.toml constraints.txt dist tests tools "$root/khot"
+    mkdir "$root/khot" && cp -R conftest.py pyproject.toml constraints.txt csrc dist docs tests tools "$root/khot"
     if ! chroot "$root" sh -c 'python3 -m pip install --no-deps --no-index --break-system-packages /khot/dist/*.whl' \
         >>"$log" 2>&1; then
         row "$name" "failed: the wheel does not install, see $log"
@@ -170,6 +174,7 @@ done
 test_row python3.11-numpy1.26 3.11 "$newest" '==1.26.*'
 test_row python3.11-torch-oldest 3.11 "$oldest" '<2.3'
 debian_row trixie
+debian_row forky
 rm -f "$folder/packages"
 [ -z "$failed" ] || {
     echo "test-matrix: failed${failed#,}" >&2

@@ -2,7 +2,7 @@
 
 Everything is written to a temporary file in the same folder, brought to the disk, and only then renamed. A
 full disk, Ctrl-C or a kill leaves the old file; after a kill the temporary file, ``.<name>.<letters>``, stays
-too.
+too. Who may read a file stays as it is; for a new file the process's umask decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def replacing(path: Path) -> Generator[Path]:
     with _failures_named(path), _temporary(path) as temporary:
         yield temporary
         _bring_to_disk(temporary)
-        temporary.replace(path)
+        _take_place(temporary, path)
 
 
 def write_together(files: Mapping[Path, Writer]) -> None:
@@ -48,7 +49,7 @@ def write_together(files: Mapping[Path, Writer]) -> None:
                 _bring_to_disk(ready[path])
         for path, temporary in ready.items():
             with _failures_named(path):
-                temporary.replace(path)
+                _take_place(temporary, path)
 
 
 def write_json(value: Any, path: Path) -> None:
@@ -74,9 +75,8 @@ def _text_writer(text: str) -> Writer:
 def _temporary(path: Path) -> Generator[Path]:
     """An empty file beside ``path``, which is removed at the end if it is still there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
     finally:
@@ -85,9 +85,15 @@ def _temporary(path: Path) -> Generator[Path]:
 
 def _bring_to_disk(file: Path) -> None:
     """Some file systems report only now that they are full; after a rename it would be too late."""
-    file.chmod(0o644)
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())
+
+
+def _take_place(temporary: Path, path: Path) -> None:
+    """Rename; a file that only its owner could read does not become everybody's."""
+    if path.exists():
+        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+    temporary.replace(path)
 
 
 @contextlib.contextmanager

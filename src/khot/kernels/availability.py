@@ -7,7 +7,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-__all__ = ["has_values", "inside_a_transform", "is_plain"]
+__all__ = ["has_values", "inside_a_transform", "is_exporting", "is_plain"]
+
+
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
 
 def is_plain(*tensors: Tensor) -> bool:
@@ -47,6 +50,11 @@ def is_plain(*tensors: Tensor) -> bool:
 def has_values() -> bool:
     """Whether Python may read the values of a tensor: not under compilation, nor inside ``torch.func``."""
     return not (torch.compiler.is_compiling() or inside_a_transform())
+
+
+def is_exporting() -> bool:
+    """Whether `torch.export` traces. torch 2.6 cannot tell: there it is whether anything is compiled."""
+    return bool(_is_exporting())
 
 
 def inside_a_transform() -> bool:

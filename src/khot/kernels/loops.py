@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.kernels.availability import inside_a_transform, inside_forward_mode
+from khot.kernels.availability import inside_a_transform, inside_forward_mode, is_exporting
 from khot.kernels.operations import library
 
 __all__ = ["as_operation", "loops_are_operations"]
@@ -30,7 +30,7 @@ def loops_are_operations(*, of_constants: bool = False) -> bool:
     Inside a transform an operation would lose tangents, and Dynamo does not always see that a gradient is
     needed. With ``of_constants`` the arguments are detached or indices, so neither matters.
     """
-    compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    compiled = torch.compiler.is_compiling() and not is_exporting()
     return compiled and (of_constants or not (inside_a_transform() or inside_forward_mode()))
 
 

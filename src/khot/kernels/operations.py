@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu, rounds, triton
-from khot.kernels.availability import inside_a_transform, inside_forward_mode
+from khot.kernels.availability import inside_a_transform, inside_forward_mode, is_exporting
 from khot.kernels.loader import native
 
 __all__ = [
@@ -57,7 +57,7 @@ def taken(*tensors: Tensor, constants: bool = False) -> bool:
     """
     return (
         torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
+        and not is_exporting()
         and (constants or not inside_forward_mode())
         and _library_is_there()
         and all(t.is_cpu and t.dtype in _DTYPES for t in tensors)
@@ -70,11 +70,11 @@ def taken_on_gpu(*tensors: Tensor, doubles: bool = False) -> bool:
     The answer is no inside ``torch.func`` transforms, and where second derivatives are needed.
     """
     return (
-        bool(tensors)
+        len(tensors) > 0
         and all(t.is_cuda or (t.is_cpu and _triton_is_interpreted()) for t in tensors)
         and _triton_is_on()
         and triton.usable(*tensors, doubles=doubles)
-        and not torch.compiler.is_exporting()
+        and not is_exporting()
         and not inside_forward_mode()
         and not inside_a_transform()
     )

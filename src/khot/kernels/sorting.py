@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu, operations
+from khot.kernels.availability import is_exporting
 from khot.kernels.loops import as_operation, loops_are_operations
 
 __all__ = ["TOO_LONG", "argsort", "unsorted"]
@@ -32,7 +33,7 @@ def argsort(x: Tensor, descending: bool = False) -> tuple[Tensor, Tensor]:
         return cpu.argsort(x, descending)
     if operations.taken(x) and x.dim() > 0:
         return operations.argsort(x.detach(), descending)
-    if torch.compiler.is_exporting():
+    if is_exporting():
         # ONNX has no other; its own keeps ties in their order, and so does torch's on the CPU.
         values, indices = torch.sort(x.detach(), dim=-1, descending=descending)
     else:

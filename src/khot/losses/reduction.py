@@ -12,11 +12,12 @@ from khot.relaxations._arguments import check_choice
 __all__ = ["Reduction", "check_reduction", "reduced"]
 
 Reduction = Literal["none", "mean", "sum"]
+_REDUCTIONS = get_args(Reduction)
 
 
 def check_reduction(name: str, reduction: str) -> None:
     """Raise unless ``reduction`` is ``"none"``, ``"mean"`` or ``"sum"``."""
-    check_choice(name, "reduction", reduction, get_args(Reduction))
+    check_choice(name, "reduction", reduction, _REDUCTIONS)
 
 
 def reduced(losses: Tensor, reduction: Reduction, counts: Tensor | None = None) -> Tensor:

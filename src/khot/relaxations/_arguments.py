@@ -306,6 +306,4 @@ def _extremes(value: Tensor) -> tuple[float, float]:
 
 
 def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
-    return len(shape) <= len(target) and all(
-        a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
-    )
+    return len(shape) <= len(target) and all(shape[-i] in (1, target[-i]) for i in range(1, len(shape) + 1))

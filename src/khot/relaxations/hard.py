@@ -34,6 +34,7 @@ from khot.relaxations._arguments import (
 __all__ = ["Order", "check_order", "gathered", "hard_topk", "padded", "ranked_indices"]
 
 Order = Literal["score", "position"]
+_ORDERS = get_args(Order)
 
 
 def hard_topk(
@@ -127,7 +128,7 @@ def known_to_exist(exists: Tensor) -> bool:
 
 def check_order(name: str, order: str) -> None:
     """Raise unless ``order`` is ``"score"`` or ``"position"``."""
-    check_choice(name, "order", order, get_args(Order))
+    check_choice(name, "order", order, _ORDERS)
 
 
 def _native(scores: Tensor, k: Number | Tensor, last: int, mask: Tensor | None) -> Tensor:

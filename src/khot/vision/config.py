@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +69,10 @@ class NetworkConfig:
         object.__setattr__(self, "patch_size", _pair("patch_size", self.patch_size))
         for field in ("channels", "classes", "width", "depth", "heads", "k", "expansion"):
             _check_count(field, getattr(self, field))
-        _check_number("mlp_ratio", self.mlp_ratio, "> 0", lambda value: 0 < value < math.inf)
+        _check_number("mlp_ratio", self.mlp_ratio, "in (0, 2⁶⁴)", lambda value: 0 < value < 2.0**64)
         _check_number("dropout", self.dropout, "in [0, 1)", lambda value: 0 <= value < 1)
-        _check_number("temperature", self.temperature, "> 0", lambda value: 0 < value < math.inf)
+        in_float32 = "> 0 that float32 holds"  # as which it is learned
+        _check_number("temperature", self.temperature, in_float32, lambda value: 2**-126 <= value < 2.0**127)
         self._check_together()
 
     def _check_together(self) -> None:

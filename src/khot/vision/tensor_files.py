@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -45,8 +47,11 @@ def tensor_writer(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Wr
     def write(file: Path) -> None:
         try:
             save_file(whole, file, metadata=metadata)
-        except failure as error:  # what safetensors makes of a full disk
-            raise OSError(str(error)) from error
+        except failure as error:  # what safetensors makes of a full disk: "… (os error 28)"
+            found = re.search(r"\(os error (\d+)\)", str(error))
+            raise (
+                OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(error))
+            ) from error
 
     return write
 

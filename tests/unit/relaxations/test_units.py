@@ -1,5 +1,6 @@
 """What the 'Units' lines and the pages of the operators say about temperatures is so."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -23,7 +24,7 @@ OTHERWISE = {"gumbel", "successive_softmax"}  # scores are log weights, and have
 
 @pytest.mark.parametrize("method", registry.names())
 def test_every_operator_says_what_its_temperature_is_divided_into(method):
-    assert "\n    Units: the temperature " in (registry.get(method).weights.__doc__ or "")
+    assert "\nUnits: the temperature " in (inspect.getdoc(registry.get(method).weights) or "")
 
 
 @pytest.mark.parametrize("method", [name for name in registry.names() if name not in OTHERWISE])

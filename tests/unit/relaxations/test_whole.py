@@ -58,6 +58,7 @@ def test_compiled_value_and_gradients_are_those_of_eager_and_no_pass_is_made_twi
     assert CALLS == [(3, 5)]
 
 
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="torch 2.6: the portable path")
 def test_the_graph_goes_with_the_result():
     z, _, _, tau = problem()
     _, compiled = compiled_cost()

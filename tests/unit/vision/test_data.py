@@ -71,6 +71,7 @@ def test_a_path_with_idx_files_and_the_environment(mnist, monkeypatch):
     ("name", "change", "message"),
     [
         ("train-images-idx3-ubyte", lambda b: b[:-1], "truncated or damaged: 139 bytes.*7 × 5 × 4 = 140"),
+        ("train-images-idx3-ubyte", lambda b: b[:4] + bytes(4) + b"\xff" * 8, "damaged: 0 bytes"),
         ("train-images-idx3-ubyte", lambda b: b[:10], "truncated: 10 bytes, the header has 16"),
         ("train-images-idx3-ubyte", lambda b: b[:3] + b"\1" + b[4:], "begins with 00000801.*with 00000803"),
         (

@@ -62,12 +62,12 @@ class ActivationStore:
         try:
             document = read_object(path, "ActivationStore")
             self.about: dict[str, Any] = dict(document["about"])
-            self.d: int = int(document["d"])
-            self.shard_rows: list[int] = [int(count) for count in document["shard_rows"][:shards]]
+            self.d: int = _size(document["d"])
+            self.shard_rows: list[int] = [_size(count) for count in document["shard_rows"][:shards]]
             limit = document["norm_limit"]
-            self.norm_limit: float | None = None if limit is None else float(limit)
-            if self.d < 0 or any(count < 0 for count in self.shard_rows):
-                raise ValueError("a size is negative")
+            if limit is not None and not isinstance(limit, int | float):
+                raise ValueError(f"norm_limit must be a number, got {limit!r}")
+            self.norm_limit: float | None = limit
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"ActivationStore: {path} does not describe activations ({error!r})") from error
         self._starts = np.concatenate([[0], np.cumsum(self.shard_rows, dtype=np.int64)])
@@ -113,8 +113,10 @@ class ActivationStore:
         path = self.folder / _FILES[kind].format(number)
         try:
             found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ValueError(f"ActivationStore: {path} cannot be read ({error})") from error
+        except Exception as error:  # whatever a damaged header makes of NumPy, which parses it as Python
+            raise ValueError(
+                f"ActivationStore: {path} cannot be read ({str(error) or repr(error)})"
+            ) from error
         array = cast("NDArray[Any]", found)
         if not isinstance(found, np.ndarray) or array.dtype not in _TYPES[kind]:
             raise ValueError(f"ActivationStore: {path} must hold an array of {' or '.join(_TYPES[kind])}")
@@ -127,6 +129,12 @@ class ActivationStore:
                 f"ActivationStore: {path} has {len(array)} rows, {_STORE} says {self.shard_rows[number]}"
             )
         return array
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 48:
+        raise ValueError(f"a size must be a whole number ≥ 0, got {value!r}")
+    return value
 
 
 def collect_activations(

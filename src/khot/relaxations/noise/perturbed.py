@@ -39,6 +39,8 @@ from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["check_samples", "perturbed_topk"]
 
+_NOISES = get_args(Noise)
+
 _AT_ONCE = 1 << 18  # noise variables: they fit the cache
 
 
@@ -98,7 +100,7 @@ def perturbed_topk(
     """
     name = "perturbed_topk"
     check_samples(name, samples)
-    check_choice(name, "noise", noise, get_args(Noise))
+    check_choice(name, "noise", noise, _NOISES)
     check_generator(name, generator)
 
     def weights_of(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:

@@ -36,6 +36,7 @@ from khot.relaxations.ranks._isotonic import Projection, project
 __all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]
 
 Regularization = Literal["l2", "kl"]
+_REGULARIZATIONS = get_args(Regularization)
 
 
 def soft_rank(
@@ -214,7 +215,7 @@ def _checked(
 
 def check_regularization(name: str, regularization: str) -> None:
     """Raise unless ``regularization`` is ``"l2"`` or ``"kl"``."""
-    check_choice(name, "regularization", regularization, get_args(Regularization))
+    check_choice(name, "regularization", regularization, _REGULARIZATIONS)
 
 
 def _native(name: str, x: Tensor, temperature: Number | Tensor, descending: bool, last: int) -> Tensor | None:

@@ -30,6 +30,7 @@ from khot.relaxations.registry import Relaxation, register
 __all__ = ["Variant", "iterative_matrix", "iterative_topk"]
 
 Variant = Literal["corrected", "as-printed"]
+_VARIANTS = get_args(Variant)
 
 
 def iterative_topk(
@@ -75,7 +76,7 @@ def iterative_topk(
     Pietruszka, Borchmann & Graliński (2021), Algorithm 1.
     """
     name = "iterative_topk"
-    check_choice(name, "variant", variant, get_args(Variant))
+    check_choice(name, "variant", variant, _VARIANTS)
     tau = _root(name, temperature)
     return relaxed_weights(
         name,
@@ -106,7 +107,7 @@ def iterative_matrix(
     integer.
     """
     name = "iterative_matrix"
-    check_choice(name, "variant", variant, get_args(Variant))
+    check_choice(name, "variant", variant, _VARIANTS)
     tau = _root(name, temperature)
     rows = rows_of(_logits, _normalisers[variant])
     return relaxed_matrix(name, rows, scores, k, tau, dim, mask, takes_none=True)

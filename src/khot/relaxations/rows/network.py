@@ -36,6 +36,9 @@ from khot.relaxations.rows._sorting_networks import Layer, Network, schedule
 
 __all__ = ["Distribution", "network_matrix", "network_topk"]
 
+_NETWORKS = get_args(Network)
+_DISTRIBUTIONS = get_args(Distribution)
+
 _WHOLE = 128  # a network of more layers is cut into segments
 
 
@@ -114,8 +117,8 @@ def network_matrix(
 
 
 def _check(name: str, network: str, distribution: str) -> None:
-    check_choice(name, "network", network, get_args(Network))
-    check_choice(name, "distribution", distribution, get_args(Distribution))
+    check_choice(name, "network", network, _NETWORKS)
+    check_choice(name, "distribution", distribution, _DISTRIBUTIONS)
 
 
 @functools.lru_cache(maxsize=64)

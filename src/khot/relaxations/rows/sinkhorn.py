@@ -29,6 +29,7 @@ from khot.relaxations.threshold._gates import LOGISTIC
 __all__ = ["Variant", "sinkhorn_matrix", "sinkhorn_topk"]
 
 Variant = Literal["plain", "sorted"]
+_VARIANTS = get_args(Variant)
 
 
 def sinkhorn_topk(
@@ -78,7 +79,7 @@ def sinkhorn_topk(
     Reference: Xie et al. (2020), Differentiable Top-k with Optimal Transport.
     """
     name = "sinkhorn_topk"
-    check_choice(name, "variant", variant, get_args(Variant))
+    check_choice(name, "variant", variant, _VARIANTS)
     tau = _halved(name, scores, temperature, dim)
     if variant == "plain":
         return gated_topk(name, LOGISTIC, scores, k, tau, dim, mask, largest, hard)

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 Boost = Literal["softmax", "base20"]
+_BOOSTS = get_args(Boost)
 
 
 def successive_halving_topk(
@@ -89,7 +90,7 @@ def successive_halving_topk(
     Reference: Pietruszka, Borchmann & Graliński (2021), Successive Halving Top-k Operator.
     """
     name = "successive_halving_topk"
-    check_choice(name, "boost", boost, get_args(Boost))
+    check_choice(name, "boost", boost, _BOOSTS)
 
     def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
         if allowed is None and budgets is None:
@@ -129,7 +130,7 @@ def successive_halving_matrix(
     arguments are the same.
     """
     name = "successive_halving_matrix"
-    check_choice(name, "boost", boost, get_args(Boost))
+    check_choice(name, "boost", boost, _BOOSTS)
 
     def rows_of(z: Tensor, allowed: Tensor, ranks: Tensor) -> Tensor:
         slot, weight = _tournament(z, allowed, ranks[..., -1:], int(k), boost)
@@ -153,7 +154,7 @@ def successive_halving_select(
         The mixed vectors (…, k, d), and the weights (…, n).
     """
     name = "successive_halving_select"
-    check_choice(name, "boost", boost, get_args(Boost))
+    check_choice(name, "boost", boost, _BOOSTS)
     problem = open_problem(name, scores, k, temperature, mask, anchored=boost == "softmax")
     slot, weight = _tournament(problem.z, problem.finite, k - problem.n_surely, k, boost)
     weight = torch.where(problem.settled, problem.fixed, weight)
@@ -270,7 +271,7 @@ def _last_shares(boost: Boost) -> WeightsAt:
     return whole(f"successive_halving_{boost}", weights_of)
 
 
-_weights_of: dict[Boost, WeightsAt] = {boost: _last_shares(boost) for boost in get_args(Boost)}
+_weights_of: dict[Boost, WeightsAt] = {boost: _last_shares(boost) for boost in _BOOSTS}
 
 SPEC = register(
     Relaxation(

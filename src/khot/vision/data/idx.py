@@ -51,7 +51,8 @@ def read_idx(file: Path, dimensions: int) -> Tensor:
             f"dimensions with {expected.hex()}"
         )
     shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", content[4:start])
-    if len(content) - start != math.prod(shape):
+    # No data for large sides: torch could not say which memory such a tensor has.
+    if len(content) - start != math.prod(shape) or math.prod(max(side, 1) for side in shape) >= 1 << 62:
         raise ValueError(
             f"data.load: {file} is truncated or damaged: {len(content) - start} bytes of data, "
             f"the header says {' × '.join(map(str, shape))} = {math.prod(shape)}"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from khot.estimators import Estimator
+from khot.kernels.availability import is_exporting
 from khot.relaxations import select, topk
 from khot.relaxations.hard import Order, gathered
 from khot.relaxations.registry import Relaxation, get
@@ -190,7 +191,7 @@ class TokenReduction(nn.Module):
                 weights, torch.ones_like(weights)
             )
             x = torch.cat([x[:, :p], tokens], 1)
-        if not _exporting():
+        if not is_exporting():
             self.kept = flow.kept
             self.tokens_per_stage = flow.lengths
         self.flow = None
@@ -261,8 +262,3 @@ class TokenReduction(nn.Module):
         flow.indices = torch.where(sizes > 0, flow.indices.gather(1, indices), -1)
         flow.kept += (flow.indices,)
         return tokens
-
-
-def _exporting() -> bool:
-    exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)  # new in torch 2.7
-    return bool(exporting())

@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 import zipfile
 
 import numpy as np
@@ -65,6 +66,54 @@ def test_fields_of_saelens(fields, message, tmp_path):
 
 
 @pytest.mark.parametrize("format", ["saelens", "sparsify"])
+def test_a_skip_that_no_file_holds_takes_no_memory(format, tmp_path):
+    """All other tensors grow with d_in, the skip with its square: 4 TB here, for a file of 8 MB."""
+    d = 1_000_000
+    vectors = {"W_enc": torch.zeros(d, 1), "W_dec": torch.zeros(1, d), "b_enc": torch.zeros(1)}
+    config = {"d_in": d, "d_out": d, "d_sae": 1, "num_latents": 1, "k": 1, "dtype": "float32"}
+    if format == "saelens":
+        save_file({**vectors, "threshold": torch.zeros(1)}, tmp_path / "sae_weights.safetensors")
+        config |= {"architecture": "jumprelu_skip_transcoder", "apply_b_dec_to_input": False}
+    else:
+        encoder = {"encoder.weight": vectors["W_enc"].T.contiguous(), "encoder.bias": vectors["b_enc"]}
+        save_file({**encoder, "W_dec": vectors["W_dec"]}, tmp_path / "sae.safetensors")
+        config |= {"activation": "topk", "skip_connection": True}
+    (tmp_path / "cfg.json").write_text(json.dumps(config))
+    refused(tmp_path, "lacks W_skip")
+
+
+@pytest.mark.parametrize("format", ["saelens", "sparsify"])
+def test_switches_are_true_or_false(format, tmp_path):
+    """``bool("false")`` is True."""
+    SparseAutoencoder(6, 16, 3).save(tmp_path, format)
+    weights = next(tmp_path.glob("*.safetensors"))
+    save_file(load_file(weights), weights)
+    config = json.loads((tmp_path / "cfg.json").read_text())
+    switches = [field for field, value in config.items() if isinstance(value, bool)]
+    assert len(switches) == (2 if format == "saelens" else 4)
+    for field in switches:
+        (tmp_path / "cfg.json").write_text(json.dumps({**config, field: "false"}))
+        refused(tmp_path, f"has {field} = 'false', which must be true or false")
+
+
+@pytest.mark.parametrize(
+    ("threshold", "known"), [(0.5, True), (-1.0, False), (float("nan"), None), (float("inf"), None)]
+)
+def test_a_threshold_of_training_that_is_not_known(threshold, known, tmp_path):
+    """SAELens writes −1; a NaN is not taken for it."""
+    SparseAutoencoder(6, 16, 3).save(tmp_path)
+    weights = tmp_path / "sae_weights.safetensors"
+    save_file({**load_file(weights), "topk_threshold": torch.tensor(threshold)}, weights)
+    config = json.loads((tmp_path / "cfg.json").read_text())
+    (tmp_path / "cfg.json").write_text(json.dumps({**config, "architecture": "batchtopk"}))
+    if known is None:
+        refused(tmp_path, "threshold must be finite")
+    else:
+        found = SparseAutoencoder.load(tmp_path).threshold
+        assert found.item() == (threshold if known else -1.0)
+
+
+@pytest.mark.parametrize("format", ["saelens", "sparsify"])
 def test_types_and_texts(format, tmp_path):
     SparseAutoencoder(6, 16, 3).save(tmp_path, format)
     weights = next(tmp_path.glob("*.safetensors"))
@@ -115,7 +164,14 @@ def test_dictionaries_that_are_no_tensors_by_name(tmp_path):
         ({**PLAIN, "W_enc": torch.zeros(6, 16).long()}, "W_enc must be a matrix of real numbers"),
         ({**PLAIN, "W_dec": torch.zeros(16, 7)}, r"W_dec has the shape \(16, 7\)"),
         ({**PLAIN, "k": torch.zeros(2)}, "k must be one number"),
+        ({**PLAIN, "k": torch.tensor(float("inf"))}, r"has k = 3, ae\.pt has inf"),
         ({**PLAIN, "group_sizes": torch.zeros(2)}, "group_sizes must be whole numbers"),
+        ({**PLAIN, "group_sizes": torch.zeros(2) * 1j}, "group_sizes must be whole numbers"),
+        ({**PLAIN, "group_sizes": torch.ones(1).bool()}, "group_sizes must be whole numbers"),
+        (
+            {"encoder.weight": torch.ones(16, 6), "decoder.weight": torch.ones(6)},
+            r"decoder\.weight must be a matrix",
+        ),
         (
             {"encoder.weight": torch.ones(16, 6), "decoder.weight": torch.ones(6, 16)},
             "lacks b_enc|lacks b_dec",
@@ -135,6 +191,10 @@ def test_configurations_of_dictionaries(tmp_path):
     ):
         dictionary(tmp_path, PLAIN, config)
         refused(tmp_path, message)
+    for threshold in (torch.zeros(16).long(), torch.zeros(16) * 1j):
+        config = {"trainer": {"dict_class": "JumpReluAutoEncoder"}}
+        dictionary(tmp_path, {**PLAIN, "threshold": threshold}, config)
+        refused(tmp_path, "threshold must be real numbers")
 
 
 def test_files_of_torch_that_are_cut_packed_or_damaged(tmp_path):
@@ -206,6 +266,50 @@ def test_archives_of_arrays_that_are_none(tmp_path):
     refused(tmp_path, "is not a whole npz file of arrays")
 
 
+@pytest.mark.parametrize("dtype", [">f4", np.longdouble])
+def test_numbers_that_torch_lacks(dtype, tmp_path):
+    npz(tmp_path / "params.npz", {**ARRAYS, "W_enc": np.ones((6, 16), dtype)})
+    refused(tmp_path, "is not a whole npz file of arrays")
+
+
+@pytest.mark.parametrize(("place", "value"), [(6, 1), (6, 32), (8, 99), (8, 14)], ids=str)
+def test_archives_that_zipfile_refuses_in_its_own_ways(place, value, tmp_path):
+    """Encrypted, patched, packed in an unknown way, and LZMA that is none."""
+    path = tmp_path / "params.npz"
+    npz(path, ARRAYS)
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    content[content.index(b"PK\x01\x02") + place + 2] = value
+    path.write_bytes(content)
+    refused(tmp_path, "is not a whole npz file of arrays")
+
+
+# NumPy parses the header of an array as Python: what it raises depends on the text.
+SHAPES = {
+    "unclosed": "(3,",
+    "nested": "(" * 5000,
+    "recursive": f"({'-' * 9000}1, 1)",
+    "indented": "(1, 1)}\n  {}\n {",
+    "boolean": "(True, 1)",
+    "beyond 64 bits": f"(0, {10**20})",
+    "negative": "(-1, 6)",
+}
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def damaged_array(request):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {request.param}}}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(4800)
+
+
+def test_damaged_headers_of_arrays(damaged_array, store, tmp_path):
+    npz(tmp_path / "params.npz", ARRAYS, W_enc=lambda raw: damaged_array)
+    refused(tmp_path, "is not a whole npz file of arrays")
+    (store / "activations-00000.npy").write_bytes(damaged_array)
+    with pytest.raises(ValueError, match=r"activations-00000\.npy (cannot be read|has the shape)"):
+        ActivationStore(store)
+
+
 @pytest.fixture
 def store(tmp_path):
     network = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 6))
@@ -218,13 +322,19 @@ def store(tmp_path):
     ("fields", "message"),
     [
         ({"d": 7}, r"has the shape \(200, 6\), store\.json says d = 7"),
-        ({"d": -1}, "a size is negative"),
+        ({"d": -1}, "a size must be a whole number ≥ 0, got -1"),
+        ({"d": "6"}, "a size must be a whole number ≥ 0, got '6'"),
+        ({"d": 6.5}, "a size must be a whole number"),
         ({"d": "x"}, "does not describe activations"),
-        ({"shard_rows": [-200]}, "a size is negative"),
+        ({"shard_rows": [-200]}, "a size must be a whole number"),
+        ({"shard_rows": ["200"]}, "a size must be a whole number"),
+        ({"shard_rows": [1e300]}, "a size must be a whole number"),
+        ({"shard_rows": "200"}, "a size must be a whole number"),
         ({"shard_rows": {"a": 1}}, "does not describe activations"),
         ({"shard_rows": ["../../x"]}, "does not describe activations"),
         ({"shard_rows": [200, 200]}, "cannot be read"),
         ({"norm_limit": "x"}, "does not describe activations"),
+        ({"norm_limit": "nan"}, "norm_limit must be a number"),
         ({"about": 3}, "does not describe activations"),
     ],
 )

@@ -91,6 +91,7 @@ def weights(x: np.ndarray, k: float, temperature: float = 1.0) -> np.ndarray:
     return khot.sigmoid_topk(torch.tensor(x), k, temperature=temperature).numpy()
 
 
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds:RuntimeWarning")  # SLSQP of scipy 1.15
 @pytest.mark.parametrize("temperature", [0.5, 2.0])
 @pytest.mark.parametrize(("n", "k"), SMALL)
 def test_maximises_score_plus_entropy(n, k, temperature):

@@ -21,9 +21,11 @@ __all__ = [
     "check_same",
     "check_shapes",
     "filled",
+    "matrices",
     "read_config",
     "sizes_of",
     "stated",
+    "switch",
     "whole_number",
 ]
 
@@ -55,6 +57,16 @@ def whole_number(config: Mapping[str, Any], field: str, path: Path) -> int:
     return int(value)
 
 
+def switch(config: Mapping[str, Any], field: str, path: Path, default: bool | None = None) -> bool:
+    """A field of the configuration that must be true or false; required, unless there is a default."""
+    value = config.get(field)
+    if value is None:
+        value = stated(config, field, path) if default is None else default
+    if not isinstance(value, bool):
+        raise ValueError(f"{NAME}: {path} has {field} = {value!r}, which must be true or false")
+    return value
+
+
 def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
     """Compare the file with the configuration stored in the weights, if there is one."""
     if not isinstance(saved, Mapping):
@@ -65,6 +77,12 @@ def check_same(config: Mapping[str, Any], saved: Any, path: Path) -> None:
                 f"{NAME}: {path} has {field} = {json.dumps(config.get(field))}, the weights were "
                 f"saved with {json.dumps(value)}"
             )
+
+
+def matrices(latents: int, d_in: int, d_out: int, skip: bool = False) -> dict[str, tuple[int, ...]]:
+    """The shapes of all matrices of an autoencoder, for :func:`check_shapes`."""
+    shapes = {"W_enc": (latents, d_in), "W_dec": (latents, d_out)}
+    return {**shapes, "W_skip": (d_out, d_in)} if skip else shapes
 
 
 def check_shapes(tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], source: Path) -> None:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from khot.apps.sae.files._reading import (
     NAME,
+    TYPES,
     check_shapes,
     filled,
+    matrices,
     read_config,
     sizes_of,
     stated,
@@ -50,7 +52,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         for theirs, ours in (("weight", "W_enc"), ("bias", "b_enc")):
             if f"encoder.{theirs}" in tensors:
                 tensors[ours] = tensors.pop(f"encoder.{theirs}")
-        tensors["W_dec"] = tensors.pop("decoder.weight").mT
+        sizes_of(tensors, "decoder.weight", weights)
+        tensors["W_dec"] = tensors.pop("decoder.weight").T
     elif "W_enc" in tensors:
         sizes_of(tensors, "W_enc", weights)
         tensors["W_enc"] = tensors["W_enc"].T
@@ -62,21 +65,23 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         k = latents
         if level is None:
             raise ValueError(f"{NAME}: {weights} lacks threshold, without which {kind} is plain ReLU")
+        if level.dtype not in TYPES:
+            raise ValueError(f"{NAME}: {weights}: threshold must be real numbers, got {level.dtype}")
         settings["threshold"] = level
     else:
         k = whole_number(trainer, "k", path)
         if "k" in tensors and _number(tensors, "k", weights) != k:
-            raise ValueError(f"{NAME}: {path} has k = {k}, {weights.name} has {int(tensors['k'])}")
+            raise ValueError(f"{NAME}: {path} has k = {k}, {weights.name} has {tensors['k'].item()}")
         if activation == "batch_topk" and level is not None:
             found = _number({"threshold": level}, "threshold", weights)
             settings["threshold"] = found if found >= 0 else None
     tensors.pop("k", None)
     sizes = tensors.pop("group_sizes", None)
     if sizes is not None:
-        if sizes.dim() != 1 or sizes.is_floating_point():
+        if sizes.dim() != 1 or sizes.dtype not in (torch.int64, torch.int32):
             raise ValueError(f"{NAME}: {weights}: group_sizes must be whole numbers, got {sizes}")
         settings["prefixes"] = tuple(int(end) for end in sizes.cumsum(0))
-    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, d_in)}, weights)
+    check_shapes(tensors, matrices(latents, d_in, d_in), weights)
     made = make(d_in, latents, k, normalize_decoder=False, dtype=tensors["W_enc"].dtype, **settings)
     return filled(made, tensors, weights)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zipfile
-import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from torch import Tensor
 
-from khot.apps.sae.files._reading import NAME, check_shapes, filled, sizes_of
+from khot.apps.sae.files._reading import NAME, check_shapes, filled, matrices, sizes_of
 from khot.untrusted_files import check_archive
 
 if TYPE_CHECKING:
@@ -28,16 +28,18 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
     if not path.is_file():
         raise FileNotFoundError(f"{NAME}: there is no {path}")
     try:
-        arrays = _arrays(path)
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{NAME}: {path} is not a whole npz file of arrays ({error})") from error
-    tensors = {"W_" + n[2:] if n[:2] in ("W_", "w_") else n: torch.as_tensor(a) for n, a in arrays.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about headers of Python 2, which are read as well
+            tensors = _tensors(path)
+    except Exception as error:  # whatever a damaged file makes of the parsers of archives, headers and Python
+        reason = str(error) or repr(error)
+        raise ValueError(f"{NAME}: {path} is not a whole npz file of arrays ({reason})") from error
     for name in ("W_enc", "threshold"):
         if name not in tensors:
             raise ValueError(f"{NAME}: {path} lacks {name}, which JumpReLU needs")
     d_in, latents = sizes_of(tensors, "W_enc", path)
     tensors["W_enc"] = tensors["W_enc"].T
-    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, d_in)}, path)
+    check_shapes(tensors, matrices(latents, d_in, d_in), path)
     made = make(
         d_in,
         latents,
@@ -51,10 +53,10 @@ def read(make: type[SparseAutoencoder], path: Path) -> SparseAutoencoder:
     return filled(made, tensors, path)
 
 
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+def _tensors(path: Path) -> dict[str, Tensor]:
     """The arrays of an npz file by name; each is read only if the archive holds all of it."""
     sizes = check_archive(path)
-    arrays: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, Tensor] = {}
     with zipfile.ZipFile(path) as archive:
         for name, size in sizes.items():
             with archive.open(name) as member:
@@ -64,5 +66,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             if dtype.kind != "f" or math.prod(shape) * dtype.itemsize > size:
                 raise ValueError(f"{name} has {dtype} of the shape {shape} in {size} bytes")
             with archive.open(name) as member:
-                arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
-    return arrays
+                array = npy.read_array(member, allow_pickle=False)
+            key = name.removesuffix(".npy")
+            tensors["W_" + key[2:] if key.startswith("w_") else key] = torch.as_tensor(array)
+    return tensors

@@ -14,9 +14,11 @@ from khot.apps.sae.files._reading import (
     check_same,
     check_shapes,
     filled,
+    matrices,
     read_config,
     sizes_of,
     stated,
+    switch,
     whole_number,
 )
 from khot.vision.tensor_files import read_tensors, tensor_writer
@@ -114,12 +116,12 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         "transcoder": transcoder,
         "skip": architecture == "jumprelu_skip_transcoder",
         "d_out": whole_number(config, "d_out", path) if transcoder else None,
-        "subtract_b_dec": bool(stated(config, "apply_b_dec_to_input", path)),
+        "subtract_b_dec": switch(config, "apply_b_dec_to_input", path),
         "normalize_decoder": False,
         "dtype": dtype,
     }
     if architecture == "topk" or architecture in _TRAINING:
-        settings["scale_by_decoder_norm"] = bool(stated(config, "rescale_acts_by_decoder_norm", path))
+        settings["scale_by_decoder_norm"] = switch(config, "rescale_acts_by_decoder_norm", path)
         settings["activation"] = "topk" if architecture == "topk" else "batch_topk"
         k = whole_number(config, "k", path)
     else:
@@ -134,7 +136,8 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         if tensors[name].dtype not in TYPES or not tensors[name].numel():
             raise ValueError(f"{NAME}: {weights}: {name} must be real numbers, got {tensors[name]}")
         level = tensors.pop(name).float()
-        settings["threshold"] = level if level.min() >= 0 or architecture not in _TRAINING else None
+        unknown = architecture in _TRAINING and bool((level < 0).all())  # they write −1
+        settings["threshold"] = None if unknown else level
     if architecture == "matryoshka_batchtopk":
         widths: Any = config.get("matryoshka_widths") or ()
         if not isinstance(widths, list | tuple) or not all(type(w) is int for w in cast("list[Any]", widths)):
@@ -144,5 +147,6 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
         settings["prefixes"] = tuple(cast("list[int]", widths))
     check_same(config, about.get("khot_config"), path)
     d_in = whole_number(config, "d_in", path)
-    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, settings["d_out"] or d_in)}, weights)
+    shapes = matrices(latents, d_in, settings["d_out"] or d_in, settings["skip"])
+    check_shapes(tensors, shapes, weights)
     return filled(make(d_in, latents, k, **settings), tensors, weights)

@@ -11,8 +11,10 @@ from khot.apps.sae.files._reading import (
     check_same,
     check_shapes,
     filled,
+    matrices,
     read_config,
     stated,
+    switch,
     whole_number,
 )
 from khot.vision.tensor_files import read_tensors, tensor_writer
@@ -102,15 +104,16 @@ def read(make: type[SparseAutoencoder], weights: Path) -> SparseAutoencoder:
             "sparsify's files"
         )
     tensors = {_NAMES[name]: tensor for name, tensor in tensors.items()}
-    check_shapes(tensors, {"W_enc": (latents, d_in), "W_dec": (latents, d_in)}, weights)
+    skip = switch(config, "skip_connection", path, default=False)
+    check_shapes(tensors, matrices(latents, d_in, d_in, skip), weights)
     autoencoder = make(
         d_in,
         latents,
         k,
-        transcoder=bool(config.get("transcode", False)),
-        skip=bool(config.get("skip_connection", False)),
-        multi_topk=bool(config.get("multi_topk", False)),
-        normalize_decoder=bool(config.get("normalize_decoder", True)),
+        transcoder=switch(config, "transcode", path, default=False),
+        skip=skip,
+        multi_topk=switch(config, "multi_topk", path, default=False),
+        normalize_decoder=switch(config, "normalize_decoder", path, default=True),
         dtype=tensors["W_enc"].dtype,
     )
     return filled(autoencoder, tensors, weights)
