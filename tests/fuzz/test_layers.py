@@ -44,7 +44,7 @@ def test_topk_layer(problem, method, eval_mode, learned):
     if message:
         return
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
-    check_gradient(problem, y, method)
+    check_gradient(problem, y)
     again = khot.nn.TopK(
         arguments["k"],
         method,

@@ -28,7 +28,7 @@ def options_of(spec):
 
 def check_operator(spec, problem, y):
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
-    check_gradient(problem, y, spec.name)
+    check_gradient(problem, y)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -91,7 +91,7 @@ def test_topk(problem, method, at_most, capped):
     y = called(khot.topk, problem, method=method, at_most=at_most, capped=capped and spec.sums_to_k, **more)
     if y is not None:
         check_weights(problem, y, bounded=spec.bounded or capped, sums_to_k=spec.sums_to_k)
-        check_gradient(problem, y, method)
+        check_gradient(problem, y)
 
 
 @cases(0.03)
