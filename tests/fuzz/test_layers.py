@@ -21,6 +21,8 @@ ARGUMENTS = ["k", "temperature", "dim", "mask", "scores", "method"]
 )
 def test_topk_layer(problem, method, eval_mode, learned):
     arguments, spec = problem.arguments, registry.get(method)
+    if problem.wrong == "temperature" and arguments["temperature"] is None:  # the default
+        return
     settings = {name: arguments[name] for name in ("temperature", "dim", "largest")}
     if isinstance(settings["temperature"], torch.Tensor):  # a layer has one number
         settings["temperature"] = problem.least
