@@ -93,7 +93,7 @@ def test_ranking_metrics(problem, name):
         del problem.arguments[argument]
     if problem.wrong == "temperature" or (problem.wrong == "k" and problem.arguments["k"] is None):
         return
-    if problem.wrong is None and int(problem.arguments["k"]) == 0:
+    if problem.wrong != "k" and int(problem.arguments["k"]) == 0:
         return  # of nothing
     value = called(getattr(khot.metrics, name), problem, relevance=beside(problem, "binary"))
     if value is not None and value.numel() and problem.kind != "NaN":
