@@ -28,7 +28,7 @@ def loss_of(call, problem, argument, form, left_out, **more):
     if problem.wrong in left_out:
         return
     wanted, mask = beside(problem, form), problem.arguments["mask"]
-    if problem.wrong is None and mask is not None:
+    if problem.wrong not in ("mask", "dim", "scores") and mask is not None:
         wanted = torch.where(mask, wanted, 0)
     loss = called(call, problem, **{argument: wanted}, **more)
     if loss is None:
