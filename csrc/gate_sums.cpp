@@ -3,6 +3,7 @@
 // With a of gate_row.h, over the entries below the anchor and over those above it: the distance of F(a) to 0 or to 1 and
 // its first two derivatives; for the sparse gate that distance, the weights in (0, 1), their number, and the number of
 // those at 1. Last, how many entries these are. In float within a short block, in double beyond it.
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <vector>

@@ -59,8 +59,8 @@ KHOT_INLINE Pair widened(HalfKind kind, const uint16_t* from) {
 
 // The bits of a bfloat16 in the upper half of each lane: rounded to nearest, ties to even; NaN, if there may be one, stays one.
 KHOT_INLINE ivec bfloat16_of(vec v, bool maybe_nan) {
-    const ivec wide = (ivec)v, rounded = wide + 0x7fff + ((wide >> 16) & 1);
-    return maybe_nan ? (v == v ? rounded : ivec{} + 0x7fc00000) : rounded;
+    const ivec wide = maybe_nan ? (v == v ? (ivec)v : ivec{} + 0x7fc00000) : (ivec)v;
+    return wide + 0x7fff + ((wide >> 16) & 1);
 }
 
 KHOT_INLINE void store_rounded(HalfKind kind, uint16_t* to, const Pair& pair, bool maybe_nan) {

@@ -45,7 +45,7 @@ static int64_t copy_allowed(const real* x, const unsigned char* mask, int64_t n,
 #pragma omp simd reduction(+ : nans)
             for (int64_t i = begin; i < end; ++i) {
                 const bool allowed = mask[i] != 0, nan = x[i] != x[i];
-                copy[i] = allowed & !nan ? x[i] : excluded;
+                copy[i] = (allowed & !nan) ? x[i] : excluded;
                 nans += allowed & nan;
             }
         }

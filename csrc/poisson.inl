@@ -130,9 +130,9 @@ static void improve(const real* target, const real* pi, const real* rest, int64_
         const vec relative = off / (wanted * spare + real(1e-4));
         const ivec open = (wanted > 0) & (spare > 0);
         const vec next = now * (wanted * left) / (spare * found);
-        worst = open & (relative > worst) ? relative : worst;
+        worst = (open & (relative > worst)) ? relative : worst;
         // A step that is no number leaves the row as it is, and its error above what is asked for.
-        PUT(odds, i, open & (next > real(1e-290)) & (next < real(1e290)) ? next : now);
+        PUT(odds, i, (open & (next > real(1e-290)) & (next < real(1e290))) ? next : now);
     }
     store(error, worst);
 }

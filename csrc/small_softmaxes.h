@@ -82,6 +82,8 @@ double without_largest(const double* alpha, const double* p, int64_t n, int64_t 
     return alpha[top] - (most + std::log(sum));
 }
 
+constexpr double STEEPEST = 1e30;  // as in khot/relaxations/rows/successive_softmax.py
+
 // α ← α + log(1 − p)/τ after each draw p = softmax(α). Table: α and p of all draws.
 void successive(const Row& row, const double* g, double* out) {
     const int64_t n = row.n;
@@ -103,6 +105,7 @@ void successive(const Row& row, const double* g, double* out) {
     }
     if (g == nullptr) return;
     double *later = row.b, *dp = row.c, *now = row.d;
+    const double most = STEEPEST * row.tau;
     for (int64_t j = 0; j < n; ++j) later[j] = 0;
     for (int64_t r = row.k - 1; r >= 0; --r, alpha -= n, p -= n) {
         const int64_t top = largest_of(alpha, n);
@@ -113,7 +116,10 @@ void successive(const Row& row, const double* g, double* out) {
             without_largest(alpha, p, n, top, q);
             for (int64_t j = 0; j < n; ++j) now[j] += share * (q[j] - p[j]);
         }
-        for (int64_t j = 0; j < n; ++j) later[j] += now[j];
+        for (int64_t j = 0; j < n; ++j) {
+            const double slope = later[j] + now[j];
+            later[j] = slope > most ? most : slope < -most ? -most : slope;
+        }
     }
     for (int64_t j = 0; j < n; ++j) out[j] = later[j] / row.tau;
 }

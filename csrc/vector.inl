@@ -85,7 +85,8 @@ KHOT_INLINE void sums_of_lanes(const vec* v, int count, real* sums) {
 // exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
 // of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.
 //
-// The rounding is the addition of a large number, whose low bits then hold j; -ffast-math would break it.
+// The rounding is the addition of a large number, whose low bits then hold j and the bias of the exponent; -ffast-math
+// would break it.
 // At FAR_BELOW the power of two is exactly 0, so −inf gives 0; beyond FAR_ABOVE the result stays at
 // exp(FAR_ABOVE), so that a sum of two cannot overflow. NaN stays NaN.
 static const real FAR_ABOVE = KHOT_SINGLE ? real(87) : real(708);
@@ -96,7 +97,7 @@ KHOT_INLINE vec exponential(vec a) {
     const vec above = all(FAR_ABOVE), below = all(FAR_BELOW);
     vec c = above < a ? above : a;
     c = below > c ? below : c;
-    const real shift = KHOT_SINGLE ? real(12582912.0) : real(6755399441055744.0);  // 1.5 · 2^23, 1.5 · 2^52
+    const real shift = KHOT_SINGLE ? real(12582912.0 + 127) : real(6755399441055744.0 + 1023);  // 1.5 · 2^23, 1.5 · 2^52
     const vec shifted = c * real(1.4426950408889634) + shift;
     const vec j = shifted - shift;
     vec s = c - j * (KHOT_SINGLE ? real(0.693359375) : real(6.93145751953125e-1));
@@ -118,6 +119,5 @@ KHOT_INLINE vec exponential(vec a) {
         p = p01 + s2 * (p23 + s2 * (p45 + s2 * (p67 + s2 * (p89 + s2 * p1011))));
     }
     const vec e = 1 + (s + s2 * p);
-    const ivec power = ((ivec)shifted + (KHOT_SINGLE ? bits(127) : bits(1023))) << (KHOT_SINGLE ? 23 : 52);
-    return e * (vec)power;
+    return e * (vec)((ivec)shifted << (KHOT_SINGLE ? 23 : 52));
 }

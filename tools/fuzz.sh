@@ -18,9 +18,16 @@ cases=${CASES:-10000}
 seed=${SEED:-1}
 [ $# -gt 0 ] || set -- kernels api
 
+# A clang that links a program with this entry and these options.
 find_clang() {
+    entry=$1
+    shift
     for name in clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14; do
-        command -v "$name" && return
+        command -v "$name" >/dev/null || continue
+        if echo "int $entry(void) { return 0; }" | "$name" "$@" -x c - -o /dev/null 2>/dev/null; then
+            echo "$name"
+            return
+        fi
     done
     return 1
 }
@@ -30,7 +37,8 @@ build() {
 }
 
 kernels() {
-    if clang=$(find_clang) && build guided "$clang"; then
+    if clang=$(find_clang LLVMFuzzerTestOneInput -fsanitize=fuzzer,address,undefined); then
+        build guided "$clang"
         folder=build/fuzz/guided
         mkdir -p "$folder/corpus" "$folder/failures"
         echo "fuzz: kernels: $cases cases guided by coverage"
@@ -53,7 +61,8 @@ plain() {
 }
 
 threads() {
-    if clang=$(find_clang) && build threads "$clang"; then
+    if clang=$(find_clang main -fsanitize=thread -fopenmp); then
+        build threads "$clang"
         echo "fuzz: threads: $cases cases under the thread sanitizer"
         OMP_TOOL_LIBRARIES=$("$clang" -print-file-name=libarcher.so) \
             TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1:abort_on_error=1:${TSAN_OPTIONS:-}" \

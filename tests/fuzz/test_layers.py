@@ -21,6 +21,8 @@ ARGUMENTS = ["k", "temperature", "dim", "mask", "scores", "method"]
 )
 def test_topk_layer(problem, method, eval_mode, learned):
     arguments, spec = problem.arguments, registry.get(method)
+    if problem.wrong == "temperature" and arguments["temperature"] is None:  # the default
+        return
     settings = {name: arguments[name] for name in ("temperature", "dim", "largest")}
     if isinstance(settings["temperature"], torch.Tensor):  # a layer has one number
         settings["temperature"] = problem.least
@@ -44,7 +46,7 @@ def test_topk_layer(problem, method, eval_mode, learned):
     if message:
         return
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
-    check_gradient(problem, y, method)
+    check_gradient(problem, y)
     again = khot.nn.TopK(
         arguments["k"],
         method,

@@ -28,7 +28,7 @@ def loss_of(call, problem, argument, form, left_out, **more):
     if problem.wrong in left_out:
         return
     wanted, mask = beside(problem, form), problem.arguments["mask"]
-    if problem.wrong is None and mask is not None:
+    if problem.wrong not in ("mask", "dim", "scores") and mask is not None:
         wanted = torch.where(mask, wanted, 0)
     loss = called(call, problem, **{argument: wanted}, **more)
     if loss is None:
@@ -93,7 +93,7 @@ def test_ranking_metrics(problem, name):
         del problem.arguments[argument]
     if problem.wrong == "temperature" or (problem.wrong == "k" and problem.arguments["k"] is None):
         return
-    if problem.wrong is None and int(problem.arguments["k"]) == 0:
+    if problem.wrong != "k" and int(problem.arguments["k"]) == 0:
         return  # of nothing
     value = called(getattr(khot.metrics, name), problem, relevance=beside(problem, "binary"))
     if value is not None and value.numel() and problem.kind != "NaN":

@@ -19,13 +19,13 @@ def other_array(x: np.ndarray, form: str):
     """Arrays that torch cannot read, or that mean more than their memory says."""
     return {
         "longdouble": lambda: x.astype(np.longdouble),
-        "structured": lambda: x.astype([("a", np.float32)]),
+        "structured": lambda: x.astype([("a", np.float64)]),
         "masked": lambda: np.ma.masked_invalid(x),
         "object": lambda: x.astype(object),
         "string": lambda: x.astype(str),
-        "complex": lambda: x.astype(np.complex64),
+        "complex": lambda: x.astype(np.complex128),
         "swapped": lambda: x.astype(x.dtype.newbyteorder()),
-        "integer": lambda: x.astype(np.int16),
+        "integer": lambda: np.zeros(x.shape, np.int16),
     }[form]()
 
 

@@ -28,7 +28,7 @@ def options_of(spec):
 
 def check_operator(spec, problem, y):
     check_weights(problem, y, bounded=spec.bounded, sums_to_k=spec.sums_to_k)
-    check_gradient(problem, y, spec.name)
+    check_gradient(problem, y)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,6 +42,8 @@ def test_operators(name):
         st.booleans(),
     )
     def fuzz(problem, options, hard):
+        if hard and not problem.asked_hard():
+            return
         more = {**options, "hard": hard}
         if spec.stochastic:
             more["generator"] = problem.generator()
@@ -82,22 +84,20 @@ def test_hard_topk(problem):
 def test_topk(problem, method, at_most, capped):
     """The facade: what it accepts, the operator of that name accepts too."""
     spec = registry.get(method)
-    k = problem.arguments["k"]
-    whole = problem.wrong == "k" or isinstance(k, torch.Tensor) or k == int(k)
-    whole = whole and torch.equal(problem.budgets, problem.budgets.round())
-    if (problem.wrong == "k" and at_most) or not (whole or spec.real_k):
+    if (problem.wrong == "k" and at_most) or not (problem.whole or spec.real_k):
         return
     more = {"generator": problem.generator()} if spec.stochastic else {}
     y = called(khot.topk, problem, method=method, at_most=at_most, capped=capped and spec.sums_to_k, **more)
     if y is not None:
         check_weights(problem, y, bounded=spec.bounded or capped, sums_to_k=spec.sums_to_k)
-        check_gradient(problem, y, method)
+        check_gradient(problem, y)
 
 
 @cases(0.03)
 @given(problems(real_k=True, longest=17), st.sampled_from(["normal", "uniform"]))
 def test_cdf_topk(problem, law):
-    cdf = torch.special.ndtr if law == "normal" else lambda a: a.clamp(0, 1)
+    # Not by torch.special.ndtr, which has no digits left in its lower tail.
+    cdf = (lambda a: torch.erfc(-a / math.sqrt(2)) / 2) if law == "normal" else lambda a: a.clamp(0, 1)
     y = called(khot.cdf_topk, problem, cdf=cdf)
     if y is not None:
         check_weights(problem, y)

@@ -40,7 +40,7 @@ def test_topk_matrix(problem, method, hard):
     assert (off <= max(1e-5, 4 * eps, x.shape[-1] * 1e-7 if rows.dtype == torch.float16 else 0)).all(), (
         off.max()
     )
-    check_gradient(problem, rows, method)
+    check_gradient(problem, rows)
 
 
 @cases(0.03)
@@ -86,7 +86,7 @@ def test_topk_entries(problem, method, hard, order, at_most):
     if order == "score" and not registry.get(method).stochastic and k:
         best = torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :k]
         assert torch.equal(indices[exists], best[exists])
-    check_gradient(problem, entries.weights, method)
+    check_gradient(problem, entries.weights)
 
 
 @cases(0.04)
@@ -109,7 +109,7 @@ def test_select(problem, method, hard, shared):
     assert moved.shape == (*problem.rows().shape[:-1], k, 3)
     known = ~problem.rows().isnan().any(-1)
     assert not moved.detach()[known].isnan().any()
-    check_gradient(problem, chosen.values, method)
+    check_gradient(problem, chosen.values)
 
 
 @cases(0.02)

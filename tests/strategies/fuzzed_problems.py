@@ -82,6 +82,26 @@ class Problem:
     def without(self, *names: str) -> dict[str, Any]:
         return {name: value for name, value in self.arguments.items() if name not in names}
 
+    @property
+    def whole(self) -> bool:
+        """Whether k is an integer, in every row if it is a tensor."""
+        k = self.arguments["k"]
+        if self.wrong == "k" or isinstance(k, Tensor):
+            return torch.equal(self.budgets, self.budgets.round())
+        return k == int(k)
+
+    def asked_hard(self) -> bool:
+        """Makes it a call with hard=True: a tensor k is rounded, a number that is not whole must be refused.
+
+        False if another argument is wrong besides.
+        """
+        if not self.whole and not isinstance(self.arguments["k"], Tensor):
+            if self.wrong is not None:
+                return False
+            self.wrong = "k"
+        self.budgets = self.budgets.round()
+        return True
+
     def generator(self) -> torch.Generator:
         return torch.Generator().manual_seed(self.seed)
 

@@ -15,8 +15,10 @@ from khot.relaxations._arguments import (
     allowed_scores,
     at_most_all,
     check_count,
+    check_temperature,
     compute_dtype,
     directed,
+    per_row,
     position,
 )
 from khot.relaxations._capped import capped_weights
@@ -273,6 +275,7 @@ def _increments(
     stacked = rows.unsqueeze(-2).expand(*rows.shape[:-1], k, rows.shape[-1])
     budgets = torch.arange(1, k + 1, dtype=torch.float64, device=scores.device)
     if isinstance(temperature, Tensor):
-        temperature = temperature.expand(rows.shape[:-1]).unsqueeze(-1)
+        check_temperature(name, temperature)  # before it is expanded, perhaps to no rows
+        temperature = per_row(name, "temperature", scores, temperature, last)
     y = spec.weights(stacked, budgets.expand(stacked.shape[:-1]), temperature=temperature, **options)
     return torch.cat([y[..., :1, :], y.diff(dim=-2).clamp_min(0)], -2)

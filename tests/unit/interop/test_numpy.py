@@ -66,6 +66,7 @@ def test_strides_and_flags():
         if loader.native() is not None:  # by a contiguous copy; torch adds in the order of the strides
             np.testing.assert_array_equal(y, expected)
     np.testing.assert_allclose(door.sigmoid_topk(X[:, ::-1], 3), expected[:, ::-1], rtol=1e-14)
+    np.testing.assert_array_equal(door.sigmoid_topk(X[:1, :1][::-1, ::-1], 1), [[1]])  # contiguous, too
     frozen = X.copy()
     frozen.flags.writeable = False
     np.testing.assert_array_equal(door.sigmoid_topk(frozen, 3), expected)

@@ -117,3 +117,13 @@ def test_the_number_of_rows_is_one_integer(method):
                 call(x, wrong)
     assert matrix(x, 2.0).shape == (3, 2, 5)
     assert matrix(x, 0).shape == (3, 0, 5)
+
+
+@METHODS
+@pytest.mark.parametrize("k", [0, 2])
+def test_a_temperature_of_another_shape_or_0_is_refused(method, k):
+    for call in (topk_matrix, topk_values):
+        with pytest.raises(ValueError, match=r"^\w+: temperature must broadcast"):
+            call(scores(3, 5), k, method, temperature=torch.ones(7))
+        with pytest.raises(ValueError, match=r"^\w+: temperature must be"):
+            call(torch.zeros(0, 5), k, method, temperature=torch.tensor(0.0))

@@ -33,7 +33,7 @@ def tensor_over(name: str, argument: str, value: Any) -> Any:
             f"use {argument}.astype({argument}.dtype.newbyteorder('='))"
         )
     if any(stride < 0 for stride in array.strides):
-        array = np.ascontiguousarray(array).reshape(array.shape)
+        array = np.array(array, order="C")
     if not array.flags.writeable:
         array = _writable(array)
     return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]

@@ -155,10 +155,11 @@ def _interpolated(rows: Tensor, allowed: Tensor, tau: Tensor, q: Number | Tensor
     stacked = torch.where(usable, rows, -math.inf).unsqueeze(-2).expand(*budgets.shape, -1)
     y = sigmoid_topk(stacked, budgets, temperature=tau.expand(budgets.shape))
     less, more = y.chunk(2, -2)
-    # Relative to their mean values keep their digits: the weights sum to one.
+    # Relative to their mean values keep their digits: the weights sum to one. By halves:
+    # their differences are in range.
     centre = (values.detach() / count.clamp_min(1)).sum(-1, keepdim=True)
-    relative = torch.where(usable, values - centre, 0)
-    quantiles = centre + ((more - less) @ relative.unsqueeze(-1)).squeeze(-1)
+    relative = torch.where(usable, values / 2 - centre / 2, 0)
+    quantiles = 2 * (centre / 2 + ((more - less) @ relative.unsqueeze(-1)).squeeze(-1))
     return torch.where((allowed & ~usable).any(-1, keepdim=True), math.nan, quantiles)
 
 

@@ -5,6 +5,9 @@
 An entry drawn with probability p keeps a share of 1 − p. The logarithm is computed without cancellation: at
 the largest entry, where 1 − p may be 0 in floating point, it is the difference of two logsumexps.
 
+Between scores that are tied the slopes grow by 1/τ with every draw, beyond all numbers. What a draw passes
+back to the ones before it is limited to ±1e30, so the gradient is finite.
+
 Each draw sums to one. A column may sum to more (up to k, at temperatures above 1), so weights may exceed 1;
 ``capped=True`` projects them on the capped simplex. Cost: O(kn) work and memory. References: Plötz & Roth
 (2018), Neural Nearest Neighbors Networks; Xie & Ermon (2019), Reparameterizable Subset Sampling via
@@ -15,10 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from khot.kernels.availability import inside_forward_mode
 from khot.relaxations._arguments import (
     Number,
     check_temperature,
@@ -37,6 +42,8 @@ from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
 
 __all__ = ["successive_softmax_matrix", "successive_softmax_topk"]
+
+_STEEPEST = 1e30  # slopes, as in csrc/small_softmaxes.h
 
 
 def successive_softmax_topk(
@@ -59,7 +66,7 @@ def successive_softmax_topk(
     1 − p for the next draws. Weights may exceed 1.
 
     Units: the temperature divides the scores and the logarithms that are added to them. Cost: O(kn) work and
-    memory.
+    memory. Gradients: between tied scores they grow like :math:`\tau^{-k}`, and stop at ±1e30.
 
     Args:
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
@@ -147,12 +154,40 @@ def _draws(z: Tensor, allowed: Tensor, tau: Tensor, count: int) -> Iterator[Tens
     by_score = inverse(tau)
     takes_part = allowed | ~allowed.any(-1, keepdim=True)
     lowest = torch.finfo(z.dtype).min / 8
+    if count > 1:
+        z = _limited(z, tau)
     for left in reversed(range(count)):
         alpha = torch.where(takes_part, z, -math.inf)
         draw = torch.softmax(alpha, -1)
         yield draw
         if left:
-            z = _left_over(alpha, draw, by_score).clamp_min(lowest)
+            z = _limited(_left_over(alpha, draw, by_score).clamp_min(lowest), tau)
+
+
+def _limited(z: Tensor, tau: Tensor) -> Tensor:
+    """z; the gradient in τz goes back to it as far as ±1e30. Forward mode and traced graphs have no limit."""
+    if torch.compiler.is_compiling() or inside_forward_mode():
+        return z
+    return cast("Tensor", _Limited.apply(z, tau.detach()))  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Limited(torch.autograd.Function):
+    """(z, τ) → z."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(z: Tensor, tau: Tensor) -> Tensor:
+        return z.view_as(z)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (tau,) = ctx.saved_tensors
+        return torch.minimum(torch.maximum(grads[0], -_STEEPEST * tau), _STEEPEST * tau), None
 
 
 def _sum_of_draws(z: Tensor, allowed: Tensor, budgets: Tensor, most: int, tau: Tensor) -> Tensor:

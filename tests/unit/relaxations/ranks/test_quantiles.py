@@ -160,6 +160,14 @@ def test_nothing_finite_gives_nan(scale, temperature, masked):
     assert torch.autograd.grad(result, x)[0].isfinite().all()
 
 
+def test_differences_of_values_beyond_all_numbers():
+    largest = 0.9 * torch.finfo(torch.float64).max
+    x = torch.tensor([largest, -largest, -largest], dtype=torch.float64, requires_grad=True)
+    result = soft_quantile(x, torch.tensor([0.0, 1.0]))
+    torch.testing.assert_close(result, x.detach()[[1, 0]])
+    assert torch.autograd.grad(result.sum(), x)[0].isfinite().all()
+
+
 def test_the_place_is_right_in_a_long_row():
     n = 3_000_001
     x = torch.arange(n, dtype=torch.float32) - 370_370

@@ -82,3 +82,15 @@ def test_a_score_far_above_does_not_cost_the_others_their_digits(temperature):
         (grad,) = torch.autograd.grad(y @ torch.tensor([1.0, -1.0, 2.0, 0.5, 3.0], dtype=dtype), x)
         found.append((y.detach().double(), grad.double()))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("by_tensor", [False, True])  # a temperature for which there is no kernel, too
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_between_ties_stop_at_a_limit(dtype, by_tensor):
+    """Each of the 82 draws before the last multiplies slopes by 1e9."""
+    x = scores(3, 160).round().to(dtype).requires_grad_()
+    temperature = torch.tensor(1e-9, dtype=dtype) if by_tensor else 1e-9
+    y = successive_softmax_topk(x, 83, temperature=temperature)
+    (grad,) = torch.autograd.grad(y, x, scores(3, 160).flip(-1).sign().to(dtype))
+    assert grad.isfinite().all()
+    torch.testing.assert_close(grad.abs().amax().double(), torch.tensor(1e30, dtype=torch.float64))
