@@ -39,6 +39,8 @@ class Selector:
         package: what it comes from.
         large_splits: on how many splits of the large sets it runs, 0 if it is for genes alone.
         gene_splits: on how many of the gene sets, 0 if rows are too few for it.
+        once: sets where one split has to be enough, as it was stopped there.
+        seconds: of processor time for one fit, after which it is stopped.
         slow: whether it waits until the others are done.
         note: what a reader of the table must know.
     """
@@ -48,6 +50,8 @@ class Selector:
     package: str = "scikit-learn"
     large_splits: int = 5
     gene_splits: int = 5
+    once: tuple[str, ...] = ()
+    seconds: int = 240
     slow: bool = False
     note: str = ""
 
@@ -236,13 +240,19 @@ SELECTORS: dict[str, Selector] = {
         _abess, ranks=False, package="abess", large_splits=1, note="multinomial regression, exactly k"
     ),
     "skscope": Selector(
-        _skscope, ranks=False, package="skscope", large_splits=1, note="the same loss, at most k"
+        _skscope,
+        ranks=False,
+        package="skscope",
+        large_splits=1,
+        once=("nci60",),
+        note="the same loss, at most k",
     ),
     "lassonet": Selector(
         _lassonet,
         package="lassonet",
         large_splits=1,
         gene_splits=1,
+        seconds=1200,
         slow=True,
         note="the k features last on its path, λ in steps of 10 %",
     ),
