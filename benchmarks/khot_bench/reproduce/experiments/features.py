@@ -173,6 +173,7 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
             pairs = ((f"{given[data]:.3f}" if data in given else "", "") for data in shown)
             rows.append((name, *itertools.chain(*pairs)))
     done = ", ".join(f"{data} {len(_found(ledger, f'accuracy {k}', data, OURS))}" for data in shown)
+    left = [m for m in absent if any(_splits(SELECTORS[m], data) for data in shown)]
     minutes = " or ".join(str(seconds // 60) for seconds in sorted({s.seconds for s in SELECTORS.values()}))
     notes = [f"{name}: {s.note}" for name, s in SELECTORS.items() if s.note and name not in absent]
     return Grid(
@@ -184,7 +185,7 @@ def _accuracies(ledger: Ledger, sets: Sequence[str], k: int) -> Grid:
             f"² stopped, not finished in {minutes} minutes and {MEMORY} GiB; blank: not run. s: "
             "processor seconds of one fit (of all k for a ranking), on one thread.",
             "; ".join(notes) + ".",
-            *([f"Not run yet, or not installed: {', '.join(absent)}."] if absent else []),
+            *([f"Not run yet, or not installed: {', '.join(left)}."] if left else []),
         ),
         origin=ledger.origin,
     )

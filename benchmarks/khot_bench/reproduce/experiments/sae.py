@@ -77,7 +77,7 @@ def _cell(ledger: Ledger, number: str, digits: int, **settings: object) -> str:
 
 
 def _tables(ledger: Ledger) -> tuple[Grid, ...]:
-    lengths = sorted({s["steps"] for s, _ in ledger.runs})
+    lengths = sorted({s["steps"] for s, _ in ledger.runs}, reverse=True)  # the longest runs first
     groups = [(steps, k) for steps in lengths for k in (32, 16, 64)]
     there = {(s["steps"], s["k"]) for s, _ in ledger.runs}
     return (*(_quality(ledger, *group) for group in groups if group in there), _core(ledger, lengths[0]))
@@ -203,6 +203,9 @@ def _plot(ledger: Ledger, path: Path) -> None:
         if runs:
             line = {"color": f"C{place}", "label": name, "markersize": 4, "linewidth": 1}
             axes[0].plot(*zip(*sorted(runs), strict=True), "o-", **line)
+        for length in longer:
+            done = [n for s, n in ledger.runs if s["variant"] == name and s["steps"] == length]
+            axes[0].plot([n["l0"] for n in done], [n[score] for n in done], "*", color=f"C{place}")
     axes[0].set(
         title="quality against sparsity", xlabel="L0", ylabel="loss recovered" if "ce" in score else score
     )
