@@ -141,7 +141,8 @@ debian_row() {
         return 0
     fi
     rm -rf "$root"
-    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis,python3-pip,libgomp1,g++
+    packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis
+    packages=$packages,python3-pip,libgomp1,g++,python3-dev,libtorch-dev # the last three for Inductor
     # The rules of sid serve every release that is newer than this debootstrap.
     if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" "${MATRIX_MIRROR:-http://deb.debian.org/debian}" sid \
         >"$log" 2>&1; then
