@@ -229,16 +229,12 @@ SELECTORS: dict[str, Selector] = {
         note="hidden_units=0",
     ),
     "SelectKBest(f_classif)": Selector(_f_classif),
-    "SelectKBest(mutual information)": Selector(
-        _mutual_information, large_splits=1, gene_splits=1, slow=True
-    ),
+    "SelectKBest(mutual information)": Selector(_mutual_information, slow=True),
     "ExtraTrees importances": Selector(_importances),
     "ExtraTrees elimination": Selector(
         _elimination, note="the least important fifth leaves, again and again"
     ),
-    "abess": Selector(
-        _abess, ranks=False, package="abess", large_splits=1, note="multinomial regression, exactly k"
-    ),
+    "abess": Selector(_abess, ranks=False, package="abess", note="multinomial regression, exactly k"),
     "skscope": Selector(
         _skscope,
         ranks=False,
