@@ -164,7 +164,8 @@ _CORE = (
 
 
 def _core(ledger: Ledger, steps: int) -> Grid:
-    names = [name for name in VARIANTS if any(s["variant"] == name for s, _ in ledger.runs)]
+    done = {s["variant"] for s, _ in ledger.runs if s["steps"] == steps and s["k"] == 32}
+    names = [name for name in VARIANTS if name in done]
     of = {"steps": steps, "k": 32}
     return Grid(
         caption=f"Core metrics of SAEBench, under their names, k = 32, {steps} steps",
