@@ -54,10 +54,26 @@ def test_whole_splits_first_k_first():
     assert runs[: len(first)] == first
     quick = [r["split"] for r in first if not SELECTORS.get(r["method"], SELECTORS["random"]).slow]
     assert quick == sorted(quick)
-    slow = {(r["data"], r["split"]) for r in runs if r["method"].endswith("(mutual information)")}
-    assert ("mnist", 0) in slow
-    assert ("mnist", 1) not in slow
     assert len({str(r) for r in runs}) == len(runs)
+
+
+def test_one_split_for_the_slow_and_where_one_was_stopped():
+    splits = {
+        (name, data): features._splits(SELECTORS[name], data)
+        for name in ("TopKSelector", "lassonet", "skscope")
+        for data in ("mnist", "nci60", "khan")
+    }
+    assert splits == {
+        ("TopKSelector", "mnist"): 5,
+        ("TopKSelector", "nci60"): 5,
+        ("TopKSelector", "khan"): 5,
+        ("lassonet", "mnist"): 1,
+        ("lassonet", "nci60"): 1,
+        ("lassonet", "khan"): 1,
+        ("skscope", "mnist"): 1,
+        ("skscope", "nci60"): 1,
+        ("skscope", "khan"): 5,
+    }
 
 
 def test_indices_of_stability_by_hand():
