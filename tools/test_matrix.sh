@@ -5,7 +5,7 @@
 #   tools/test_matrix.sh 3.11 trixie   rows whose name contains one of the words
 #   MATRIX_CUDA=1                      also where torch brings its CUDA libraries along (gigabytes)
 #   MATRIX_TORCH=2.15.0                this torch instead of the one in constraints.txt
-#   MATRIX_MIRROR=URL                  where debootstrap finds Debian
+#   MATRIX_MIRROR=URL                  where debootstrap finds Debian, by default where apt does
 #
 # Uses the wheel in dist/, and builds it if there is none. Each row has a new environment in .venv-matrix/NAME, which is
 # removed if the tests pass, and a log beside it. What cannot be installed is untested, with the reason; then at least
@@ -143,9 +143,9 @@ debian_row() {
     rm -rf "$root"
     packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis
     packages=$packages,python3-pip,libgomp1,g++,python3-dev,libtorch-dev # the last three for Inductor
+    mirror=${MATRIX_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
     # The rules of sid serve every release that is newer than this debootstrap.
-    if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" "${MATRIX_MIRROR:-http://deb.debian.org/debian}" sid \
-        >"$log" 2>&1; then
+    if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" "$mirror" sid >"$log" 2>&1; then
         row "$name" "untested: debootstrap failed, see $log"
         return 0
     fi
