@@ -143,6 +143,7 @@ debian_row() {
     rm -rf "$root"
     packages=python3-torch,python3-scipy,python3-sklearn,python3-pytest,python3-pytest-xdist,python3-hypothesis
     packages=$packages,python3-pip,libgomp1,g++,python3-dev,libtorch-dev # the last three for Inductor
+    # shellcheck disable=SC2016  # it is apt's own syntax
     mirror=${MATRIX_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep -v security | head -n 1)}
     # The rules of sid serve every release that is newer than this debootstrap.
     if ! debootstrap --variant=minbase --include="$packages" "$1" "$root" "$mirror" sid >"$log" 2>&1; then
