@@ -14,6 +14,7 @@ from khot.apps.moe._masks import real_of
 __all__ = ["Capped", "Drop", "apply_capacity", "check_capacity", "sorted_by_expert"]
 
 Drop = Literal["probability", "position"]
+_DROPS: tuple[str, ...] = get_args(Drop)
 
 
 class Capped(NamedTuple):
@@ -123,8 +124,8 @@ def check_capacity(name: str, capacity: int | None, capacity_factor: float | Non
         and capacity_factor > 0
     ):
         raise ValueError(f"{name}: capacity_factor must be a positive number, got {capacity_factor!r}")
-    if drop not in get_args(Drop):
-        raise ValueError(f"{name}: unknown drop {drop!r}; choose from {', '.join(get_args(Drop))}")
+    if drop not in _DROPS:
+        raise ValueError(f"{name}: unknown drop {drop!r}; choose from {', '.join(_DROPS)}")
 
 
 def _bounds(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:

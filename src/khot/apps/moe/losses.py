@@ -33,6 +33,7 @@ from khot.parallel._group import Group
 __all__ = ["BalanceOver", "load_balance_loss", "z_loss"]
 
 BalanceOver = Literal["switch", "sequence", "global"]
+_KINDS: tuple[str, ...] = get_args(BalanceOver)
 
 
 def load_balance_loss(
@@ -78,8 +79,8 @@ def load_balance_loss(
     Reference: Fedus, Zoph & Shazeer (2022), Switch Transformers, arXiv:2101.03961.
     """
     name = "load_balance_loss"
-    if kind not in get_args(BalanceOver):
-        raise ValueError(f"{name}: unknown kind {kind!r}; choose from {', '.join(get_args(BalanceOver))}")
+    if kind not in _KINDS:
+        raise ValueError(f"{name}: unknown kind {kind!r}; choose from {', '.join(_KINDS)}")
 
     def checked() -> tuple[int, dict[str, Any]]:
         if score not in SCORES:
