@@ -21,12 +21,22 @@ BLOCK = re.compile(r"^( *)```(pycon|python)\n(.*?)^\1```", re.DOTALL | re.MULTIL
 PROMISED = re.compile(r"^print\(.*\)  # ((?:tensor\(|[\d(\[]).*)$", re.MULTILINE)
 NOT_RUN = "# not run:"
 RUN_BY = re.compile(r"tests/[\w/]+")
-COSTLY = {
+COSTLY = {  # most of them train
+    "docs/apps/features.md",
+    "docs/apps/neighbors.md",
+    "docs/apps/sae_recipes.md",
+    "docs/apps/sparse.md",
     "docs/contract.md",
     "docs/extending.md",
     "docs/interop.md",
     "docs/networks.md",
     "docs/recipes/compile_amp_ddp.md",
+    "docs/recipes/feature_selection.md",
+    "docs/recipes/instance_wise.md",
+    "docs/recipes/retrieval.md",
+    "docs/recipes/router.md",
+    "docs/recipes/sparse_autoencoder.md",
+    "docs/recipes/token_pruning.md",
 }
 PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in page.parts]
 EXAMPLES = {

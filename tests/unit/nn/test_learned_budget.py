@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from khot.nn import SigmoidTopK, TopK
+from strategies.quick_run import costly
 
 
 def fit(hard: bool, seed: int, steps: int = 500):
@@ -31,7 +32,7 @@ def test_soft_gates_collapse_because_slopes_undo_them():
     assert (slope[:5].abs() > 1.2 * true[:5].abs()).all()  # at a price that the slopes paid
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, costly(1)])
 def test_hard_gates_find_the_features(seed):
     k, selected, slope, true, error = fit(hard=True, seed=seed)
     assert 4.2 < k < 5.5

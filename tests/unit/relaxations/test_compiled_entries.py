@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import khot
+from strategies.quick_run import costly
 
 
 def some(shape, seed=0):
@@ -18,7 +19,12 @@ def gradients(entries, inputs):
 
 @pytest.mark.parametrize(
     ("masked", "settings"),
-    [(False, {}), (True, {"hard": True}), (True, {"order": "position"}), (False, {"method": "laplace"})],
+    [
+        (False, {}),
+        (True, {"hard": True}),
+        costly(True, {"order": "position"}),
+        costly(False, {"method": "laplace"}),
+    ],
 )
 def test_compiled_whole(masked, settings):
     scores = some((4, 50)).requires_grad_()

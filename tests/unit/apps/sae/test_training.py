@@ -10,6 +10,7 @@ from torch import nn
 
 from khot.apps.sae import TrainSettings, collect_activations, core_metrics, train
 from khot.apps.sae.training import standardisation
+from strategies.quick_run import costly
 
 SMALL = TrainSettings(
     num_latents=24, k=3, steps=60, batch_size=64, learning_rate=1e-2, dead_after=500, checkpoint_steps=25
@@ -30,7 +31,7 @@ def store(tmp_path_factory):
     return collect_activations(network, "0", codes.view(20, 100, 20), tmp_path_factory.mktemp("store"))
 
 
-@pytest.mark.parametrize("activation", ["topk", "batch_topk", "sigmoid_topk"])
+@pytest.mark.parametrize("activation", [costly("topk"), costly("batch_topk"), "sigmoid_topk"])
 def test_it_learns_and_takes_activations_as_they_are(store, activation):
     settings = dataclasses.replace(SMALL, activation=activation, steps=300)
     autoencoder, history = train(store, settings)

@@ -9,13 +9,13 @@ from khot.relaxations.threshold._functions import _in_few_operations
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Sparse
 from khot.relaxations.threshold._solver import solve
 from strategies.adversarial_rows import problems
+from strategies.quick_run import in_turn
 
 GATES = {"logistic": LOGISTIC, "laplace": LAPLACE, "normal": NORMAL, "sparse": Sparse(2.0)}
 OPERATORS = [khot.sigmoid_topk, khot.laplace_topk, khot.normal_topk, khot.sparse_topk]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize(("name", "dtype"), in_turn(GATES, [torch.float32, torch.float64]))
 def test_hard_rows_and_budgets(name, dtype):
     gate = GATES[name]
     allowed = 1e-6 if dtype == torch.float32 else 1e-13
