@@ -160,9 +160,9 @@ class _Envelope(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int) -> Tensor:
-        difference = y - target
-        linear = torch.where(difference == 0, 0, x * difference).sum(dim)
-        return linear + temperature.squeeze(dim) * _potential_gap(gate, y, target, dim)
+        return _inner_product(x, y - target, dim) + temperature.squeeze(dim) * _potential_gap(
+            gate, y, target, dim
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -178,10 +178,17 @@ class _Envelope(torch.autograd.Function):
             gap = _potential_gap(ctx.gate, y.detach(), target, ctx.dim).unsqueeze(ctx.dim)
             # Its derivative in y is −ω′(y) = −(x + c)/τ: written without ω′, which may be infinite, and
             # without c, which drops out since Σy = k.
-            scores = torch.where(x.isfinite(), x, 0).detach() / temperature.detach()
-            moved = (scores * (y - y.detach())).sum(ctx.dim, keepdim=True)
+            finite = torch.where(x.isfinite(), x, 0).detach()
+            moved = (finite * (y - y.detach())).sum(ctx.dim, keepdim=True) / temperature.detach()
             grad_temperature = grad * (gap - moved)
         return grad * (y - target), None, None, grad_temperature, None, None
+
+
+def _inner_product(x: Tensor, difference: Tensor, dim: int) -> Tensor:
+    """Σ x·difference without a NaN: the far scores are added in another scale, where none is ∞ − ∞."""
+    far = x.abs() > 1e30
+    products = torch.where(difference == 0, 0, torch.where(far, x * 2.0**-64, x) * difference)
+    return torch.where(far, 0, products).sum(dim) + torch.where(far, products, 0).sum(dim) * 2.0**64
 
 
 def _potential_gap(gate: Gate, y: Tensor, target: Tensor, dim: int) -> Tensor:

@@ -254,3 +254,29 @@ def test_torch_func_sees_the_same_gradient(method, options):
     torch.testing.assert_close(torch.func.grad(loss)(x.detach(), target), expected)
     each = torch.func.vmap(torch.func.grad(loss))(x.detach(), target)
     torch.testing.assert_close(each, expected)
+
+
+@methods
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_at_both_ends_of_the_type_give_no_nan(method, options, dtype):
+    """Products with them add up to infinities of both signs."""
+    most = torch.finfo(dtype).max
+    x = torch.tensor([[most, most, most, -most, -most, -most]] * 2, dtype=dtype, requires_grad=True)
+    target = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+    temperature = torch.tensor(0.5, dtype=dtype, requires_grad=True)
+    losses = fenchel_young_loss(
+        x, target, method=method, temperature=temperature, reduction="none", **options
+    )
+    assert losses.tolist() == [0, float("inf")]
+    for grad in torch.autograd.grad(losses[0], (x, temperature)):
+        assert (grad == 0).all()
+    (grad,) = torch.autograd.grad(fenchel_young_loss(x, target, method=method, reduction="sum", **options), x)
+    assert grad.tolist() == [[0] * 6, [1, 1, 1, -1, -1, -1]]
+
+
+@methods
+def test_a_far_score_counts_as_much_as_its_weight_is_off(method, options):
+    x = torch.tensor([[1e35, 2.0, -3e35, 0.5]], dtype=torch.float64)
+    target = torch.tensor([[0.0, 1.0, 1.0, 0.0]])
+    loss = fenchel_young_loss(x, target, method=method, **options)
+    assert loss.item() == pytest.approx(4e35, rel=1e-12)
