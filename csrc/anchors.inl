@@ -96,7 +96,8 @@ KHOT_INLINE vec rotated(vec v, int by) {
 KHOT_INLINE real middle_of_gap(const real* x, real point, int64_t n) {
     vec above = all(real(__builtin_inf())), below = all(-real(__builtin_inf()));
     for (int64_t i = 0; i < n; i += LANES) {
-        const vec v = i + LANES <= n ? load(x + i) : load(x + n - LANES);  // a score seen twice does no harm
+        // A score seen twice does no harm.
+        const vec v = i + LANES <= n ? load(x + i) : (n >= LANES ? load(x + n - LANES) : load_tail(x, n, x[0]));
         above = v > point && v < above ? v : above;
         below = v > point || v < below ? below : v;
     }
@@ -133,7 +134,7 @@ __attribute__((noinline)) static void counted_anchors(const real* x, int64_t n, 
             const int r = busy[b];
             const real excess = real(double(counts[b]) - group.k[r]), size = excess < 0 ? -excess : excess;
             if (size < 1) {
-                const bool gap = n >= LANES && n <= SUM_BLOCK && excess == 0;
+                const bool gap = n <= SUM_BLOCK && excess == 0;
                 group.anchor[r] = gap ? middle_of_gap(x + r * n, point[r], n) : point[r];
                 group.open[r] = 1;
                 continue;
