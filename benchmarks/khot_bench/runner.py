@@ -72,12 +72,18 @@ class _Findings:
 def run(suite: Suite, settings: Settings | None = None, report: Report | None = None) -> Document:
     """Measure a suite and return its document; a side that fails is recorded, not raised.
 
+    A suite about an instruction set that the kernels do not use here is refused by a `ValueError`.
+
     Args:
         suite: what to measure.
         settings: how.
         report: told what is being done and which share of the run is done.
     """
     settings = settings or Settings()
+    if suite.instruction_set not in (None, status().isa):
+        raise ValueError(
+            f"the suite {suite.name} needs {suite.instruction_set} kernels, this machine uses {status().isa}"
+        )
     if suite.seconds is not None:
         settings = replace(settings, limits=replace(settings.limits, seconds=suite.seconds))
     tell = report or _silent

@@ -23,6 +23,7 @@ class Suite:
         quick_cases: small inputs for `--quick`.
         seconds: what one call of a side may take, if not the usual.
         threads: the counts to measure at if no others are asked for.
+        instruction_set: the one of the compiled kernels that it is about, if it is about one.
         map: the map the suite is about; tables say of the other sides that theirs is another.
     """
 
@@ -36,3 +37,4 @@ class Suite:
     map: str = ""
     seconds: float | None = None
     threads: tuple[int, ...] = (1,)
+    instruction_set: str | None = None

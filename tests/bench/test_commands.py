@@ -38,6 +38,15 @@ def test_unknown_suite_names_the_allowed_values():
     assert f"unknown suite 'sigmoidd'; choose from {known}" in result.text
 
 
+def test_all_leaves_out_what_needs_another_processor(monkeypatch, tmp_path):
+    other = dataclasses.replace(examples.suite("right"), instruction_set="avx9")
+    monkeypatch.setattr(bench, "suite_names", lambda: ("example",))
+    monkeypatch.setattr(bench, "load_suite", lambda name: other)
+    result = call("bench", "all", "--quick", "--root", tmp_path)
+    assert result.code == 0
+    assert "khot bench example: left out, it needs avx9 kernels; this machine uses" in result.text
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_command_says_so():
     result = call("bench", "gpu")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -88,6 +90,12 @@ def test_threads_are_set_for_the_run_and_restored(monkeypatch):
     assert set(seen) == {1, 2}
     assert torch.get_num_threads() == before
     assert {record.threads for record in found.measurements} == {1, 2}
+
+
+def test_a_suite_about_another_instruction_set_is_refused():
+    suite = replace(examples.suite("right"), instruction_set="avx9")
+    with pytest.raises(ValueError, match="the suite example needs avx9 kernels, this machine uses"):
+        run(suite, Settings(quick=True))
 
 
 def test_peers_can_be_left_out():
