@@ -12,6 +12,9 @@
 # that Python compiles the files of the wheel, and computes with its library alone (tools/library_alone.py). The table
 # is printed, and written to .venv-matrix/table. Ends with an error if tests failed; untested is not an error.
 #
+# The rows whose names end with t are free-threaded Pythons (tools/build_free_threaded_python.sh builds one). The wheel is
+# not for these, as they have no stable ABI: the source archive is compiled there.
+#
 # The rows 'debian-…' need root and debootstrap: they test on the Python, torch and NumPy of a Debian release, the
 # stable one and the one in the making.
 # Reads PIP_ARGS and PYTEST_ARGS (see `make help`).
@@ -89,7 +92,10 @@ without_torch() {
 
 # usage: untested NAME INTERPRETER REASON
 untested() {
-    alone=$(without_torch "$2")
+    case $1 in
+        *t) alone='' ;; # the wheel is not for it
+        *) alone=$(without_torch "$2") ;;
+    esac
     rm -rf "${folder:?}/$1"
     case $alone in
         *FAILED) row "$1" "failed: $3$alone, see $log" ;;
@@ -123,9 +129,14 @@ test_row() {
         untested "$name" "$interpreter" "$torch is available with CUDA libraries only (MATRIX_CUDA=1 installs them)"
         return 0
     fi
+    case $version in
+        *t) package=$(echo dist/*.tar.gz) ;;
+        *) package=$(echo dist/*.whl) ;;
+    esac
+    # What the tests need comes as wheels, so that nothing but khot is compiled.
     # shellcheck disable=SC2086
-    if ! { "$@" ${PIP_ARGS:-} "$torch" "$numpy" pytest pytest-xdist hypothesis scipy scikit-learn &&
-        "$@" --no-deps dist/*.whl; } >>"$log" 2>&1; then
+    if ! { "$@" ${PIP_ARGS:-} --only-binary :all: "$torch" "$numpy" pytest pytest-xdist hypothesis scipy scikit-learn &&
+        KHOT_REQUIRE_NATIVE=1 "$@" ${PIP_ARGS:-} --no-deps "$package"; } >>"$log" 2>&1; then
         untested "$name" "$interpreter" "pip failed, see $log"
         return 0
     fi
@@ -170,7 +181,7 @@ debian_row() {
 mkdir -p "$folder"
 : >"$folder/table"
 ls dist/*.whl >/dev/null 2>&1 || tools/build_dist.sh
-for version in 3.10 3.11 3.12 3.13 3.14; do
+for version in 3.10 3.11 3.12 3.13 3.14 3.13t 3.14t; do
     test_row "python$version" "$version" "$newest" ''
 done
 test_row python3.11-numpy1.26 3.11 "$newest" '==1.26.*'

@@ -19,7 +19,7 @@ STAND_IN = """#!/bin/sh
 case "$*" in
     "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
     *" --dry-run "*) {packages} ;;
-    "-m pip install "*) ;;
+    "-m pip install "*) echo "$@" ;;
     "-m pytest "*) echo "{result}"; exit {status} ;;
     "-c "*) echo "Python 3.12.1, torch 2.13.0, NumPy 2.4.6" ;;
     "- "*) ;;
@@ -34,6 +34,7 @@ def project(tmp_path):
     for name in ("tools/test_matrix.sh", "tools/test_installed.sh", "constraints.txt", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "dist" / "khot-0-cp310-abi3-linux.whl").touch()
+    (tmp_path / "dist" / "khot-0.tar.gz").touch()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
     return tmp_path
@@ -73,6 +74,16 @@ def test_what_is_here_is_tested(project):
     assert code == 0
     assert table == {"python3.12": "passed: Python 3.12.1, torch 2.13.0, NumPy 2.4.6: 7 passed in 1.2s"}
     assert not (project / ".venv-matrix" / "python3.12").exists()
+
+
+def test_a_free_threaded_python_gets_the_source_archive(project):
+    for name in ("python3.13", "python3.13t"):
+        interpreter(project, name)
+    code, table = run(project, "3.13")
+    assert code == 0
+    assert all(table[name].startswith("passed: ") for name in ("python3.13", "python3.13t"))
+    for name, package in (("python3.13", "khot-0-cp310-abi3-linux.whl"), ("python3.13t", "khot-0.tar.gz")):
+        assert f"--no-deps dist/{package}" in (project / ".venv-matrix" / f"{name}.log").read_text()
 
 
 def test_a_failure_is_an_error_and_keeps_its_environment(project):
