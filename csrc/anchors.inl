@@ -1,5 +1,9 @@
 // Where a fast path starts, from the first two moments of a row; after vector.inl.
 
+// What the next group of rows reads is fetched while this one is computed: samples are too far apart for the processor to
+// foresee that they will be needed. Beyond the end of the last row it does nothing.
+KHOT_INLINE void fetch_ahead(const real* x) { __builtin_prefetch(x + GROUP_ELEMENTS); }
+
 struct LaneMoments {
     vec sum, squares;
 };
@@ -89,7 +93,7 @@ KHOT_INLINE vec counts_above(const real* x, real point, int64_t n) {
 KHOT_INLINE vec rotated(vec v, int by) {
     ivec lane;
     for (int i = 0; i < LANES; ++i) lane[i] = (i + by) % LANES;
-    return shuffled(v, v, lane);
+    return shuffled(v, lane);
 }
 
 // The middle between the smallest score above a point and the largest at or below it.

@@ -1,4 +1,4 @@
-// Whether a mask has any lane set; after vector.inl, in files that include immintrin.h.
+// Whether a mask has any lane set; after vector.inl.
 
 KHOT_INLINE bool any(ivec mask) {
 #if KHOT_BODY_AVX512

@@ -1,9 +1,5 @@
 // The entries of a row from a low value to a high one: how many there are, and how many above; and which they are.
 // See khot/parallel/_order_statistic.py.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <cstdint>
 
 #include "kernels.h"

@@ -15,8 +15,7 @@
 //
 // Rules for a body: no #include (headers would be compiled for that set too), no templates (their
 // instantiation may escape the target pragma), and functions are `static`, so that none is shared.
-// KHOT_BODY_AVX2 is 1 where AVX2 intrinsics may be used (the .cpp includes their header) and 0 elsewhere, and so is
-// KHOT_BODY_AVX512 for those of AVX-512;
+// KHOT_BODY_AVX2 is 1 where AVX2 intrinsics may be used and 0 elsewhere, and so is KHOT_BODY_AVX512 for those of AVX-512;
 // __AVX2__ does not tell, since g++ 12 reads the whole file before it obeys the pragma.
 #pragma once
 
@@ -52,6 +51,10 @@ const Table& pick(const Table& base, const Table& avx2, const Table& avx512) {
 #define KHOT_PICK(table) ::khot::pick(::khot::base::table, ::khot::avx2::table, ::khot::avx512::table)
 
 #ifdef KHOT_KERNEL_BODY
+
+#if KHOT_X86
+#include <immintrin.h>
+#endif
 
 #define KHOT_BODY_AVX2 0
 #define KHOT_BODY_AVX512 0

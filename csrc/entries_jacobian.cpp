@@ -4,10 +4,6 @@
 //
 // with g = 0 at all others; anchor and t of each row are those that topk_entries() left. Nothing dense is read but the
 // scores, nothing dense is written but the result.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels.h"
 #include "rows.h"
 #include "threads.h"

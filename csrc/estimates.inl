@@ -1,4 +1,4 @@
-// Quotients and powers of two of `vec` in few instructions; after vector.inl, in a .cpp with the header of intrinsics.
+// Quotients and powers of two of `vec` in few instructions; after vector.inl.
 
 // The smaller and the larger; b if one is NaN. Of a comparison and a selection the compiler makes two instructions, and of
 // the AVX-512 forms without a mask, which are the same, g++ 12 makes warnings.
@@ -20,9 +20,9 @@ KHOT_INLINE vec larger(vec a, vec b) {
     return a > b ? a : b;
 }
 
-// a/b, rounded to nearest but for rare ties, and never above 1 for 0 ≤ a ≤ b; neither b nor 1/b is subnormal. In float with
-// AVX-512, Newton's steps from an estimate of 1/b take a third of the time of a division; with narrower registers the
-// division is the quicker, since it goes on beside everything else.
+// a/b, rounded to nearest but for rare ties, and never above 1 for 0 ≤ a ≤ b; neither b nor 1/b is subnormal. For loops with
+// little else to do, in float with AVX-512: Newton's steps from an estimate of 1/b take a third of the time of a division.
+// Where there is more, and with narrower registers, the division is the quicker, since it goes on beside everything else.
 KHOT_INLINE vec quotient(vec a, vec b) {
 #if KHOT_BODY_AVX512
     if (KHOT_SINGLE) {

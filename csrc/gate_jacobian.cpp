@@ -12,10 +12,6 @@
 //
 // An entry with w = 0 adds nothing to the sums and gets exactly 0, whatever its g: the gradient at a
 // masked entry may be inf or NaN, and must not spoil its row. A row with Σ w = 0 has m = 0.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <limits>
 
 #include "kernels.h"

@@ -3,10 +3,6 @@
 // Nothing is kept from the forward pass but the scores, which lose nothing by becoming floats, and two floats for each row:
 // the weights were rounded, so their slopes are computed anew. They stand in memory of their own between the two passes,
 // and that, unless one row alone is long, in the nearest cache.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels.h"
 #include "rows.h"
 #include "threads.h"

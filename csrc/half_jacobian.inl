@@ -26,7 +26,7 @@ static const bits SIGN = bits(uint64_t(1) << (8 * sizeof(real) - 1));
 KHOT_INLINE vec slope_of(vec x, vec anchor, vec factor, vec shift) {
     const vec z = (x - anchor) * factor - shift;
     const vec v = power_below_one((vec)((ivec)z | SIGN)), sum = 1 + v;
-    return quotient(v, sum * sum);
+    return v / (sum * sum);
 }
 
 struct LaneSums {

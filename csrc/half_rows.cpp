@@ -2,10 +2,6 @@
 //
 // Some rows at a time become floats in memory of their own, which stays in a near cache unless one row alone is long.
 // The way back is in half_jacobian.cpp.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels.h"
 #include "rows.h"
 #include "threads.h"

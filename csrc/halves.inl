@@ -1,5 +1,5 @@
-// Numbers of 16 bits as floats and back, one at a time, or two registers of them; after vector.inl, in a .cpp with the header
-// of intrinsics. All of it is compiled for double too, and is used for float alone.
+// Numbers of 16 bits as floats and back, one at a time, or two registers of them; after vector.inl. All of it is compiled for
+// double too, and is used for float alone.
 
 // One float16, by the exponents of a float: 112 more, the largest of which means infinity or NaN.
 [[maybe_unused]] static float float_of(uint16_t half) {

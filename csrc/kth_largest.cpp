@@ -10,10 +10,6 @@
 
 #include "threads.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace khot {
 namespace {
 

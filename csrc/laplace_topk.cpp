@@ -12,10 +12,6 @@
 // selection, which gives a bracket that the root cannot leave; a proposal outside of it becomes a bisection. No sort.
 #include <cmath>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "group.h"
 #include "kernels.h"
 #include "rows.h"

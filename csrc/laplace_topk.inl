@@ -12,26 +12,20 @@ struct LaneTails {
     vec low, high, above, nearest;
 };
 
-// exp(−|z|) with the side of the corner as its sign, −0 too: above is negative.
-KHOT_INLINE vec signed_distance(vec z) {
-    const vec size = (vec)((ivec)z & ~sign_bit()), distance = KHOT_SINGLE ? power_of_two(-size) : exponential(-size);
-    return (vec)((ivec)distance | ((z > 0) & sign_bit()));
+// exp(−|z|).
+KHOT_INLINE vec distance_of(vec z) {
+    const vec minus = (vec)((ivec)z | sign_bit());
+    return KHOT_SINGLE ? power_of_two(minus) : exponential(minus);
 }
+
+// With the side of the corner as its sign, −0 too: above is negative.
+KHOT_INLINE vec signed_distance(vec distance, ivec above) { return (vec)((ivec)distance | (above & sign_bit())); }
 
 KHOT_INLINE void add_distance(vec distance, ivec above, LaneTails& sums) {
     sums.low += (vec)(~above & (ivec)distance);
     sums.high += (vec)(above & (ivec)distance);
     sums.above += (vec)(above & (ivec)all(real(1)));
     sums.nearest = larger(sums.nearest, distance);
-}
-
-KHOT_INLINE real largest_of_lanes(vec v) {
-    real a[LANES];
-    __builtin_memcpy(a, &v, sizeof v);
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane) a[lane] = a[lane] > a[lane + half] ? a[lane] : a[lane + half];
-    }
-    return a[0];
 }
 
 // The distances of at most SUM_BLOCK entries, z = (x − anchor)·rate, and their tails. The difference comes before the
@@ -41,14 +35,15 @@ KHOT_INLINE LaneTails start_block(const real* x, real anchor, real rate, real* w
     LaneTails sums = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        const vec v = signed_distance((load(x + i) - anchor) * by);
-        store(w + i, v);
-        add_distance((vec)((ivec)v & ~sign_bit()), (ivec)v < 0, sums);
+        fetch_ahead(x + i);
+        const vec z = (load(x + i) - anchor) * by, distance = distance_of(z);
+        store(w + i, signed_distance(distance, z > 0));
+        add_distance(distance, z > 0, sums);
     }
     if (i < n) {
-        const vec v = signed_distance((load_tail(x + i, n - i, -real(__builtin_inf())) - anchor) * by);
-        store_tail(w + i, v, n - i);
-        add_distance((vec)((ivec)v & ~sign_bit()), (ivec)v < 0, sums);
+        const vec z = (load_tail(x + i, n - i, -real(__builtin_inf())) - anchor) * by, distance = distance_of(z);
+        store_tail(w + i, signed_distance(distance, z > 0), n - i);
+        add_distance(distance, z > 0, sums);
     }
     return sums;
 }
@@ -83,8 +78,9 @@ KHOT_INLINE void add_tails(const LaneTails& block, Tails& total) {
     total.low += double(sum_of_lanes(block.low));
     total.high += double(sum_of_lanes(block.high));
     total.above += double(sum_of_lanes(block.above));
-    const double nearest = double(largest_of_lanes(block.nearest));
-    total.nearest = nearest > total.nearest ? nearest : total.nearest;
+    real nearest[LANES];
+    largest_of_lanes(&block.nearest, 1, nearest);
+    total.nearest = double(nearest[0]) > total.nearest ? double(nearest[0]) : total.nearest;
 }
 
 static Tails start(const real* x, real anchor, real rate, real* w, int64_t n) {
@@ -101,7 +97,7 @@ static Tails tails(const real* w, const Corner<real>& corner, int64_t n) {
 
 static void tails_rows(const real* x, real* w, int64_t n, const int* rows, int count, bool first,
                        LaplaceGroup<real>& group) {
-    vec lanes[3][GROUP];
+    vec lanes[4][GROUP];
     real sums[3][GROUP], nearest[GROUP];
     for (int i = 0; i < count; ++i) {
         const int r = rows[i];
@@ -112,9 +108,10 @@ static void tails_rows(const real* x, real* w, int64_t n, const int* rows, int c
         lanes[0][i] = of_row.low;
         lanes[1][i] = of_row.high;
         lanes[2][i] = of_row.above;
-        nearest[i] = largest_of_lanes(of_row.nearest);
+        lanes[3][i] = of_row.nearest;
     }
     for (int what = 0; what < 3; ++what) sums_of_lanes(lanes[what], count, sums[what]);
+    largest_of_lanes(lanes[3], count, nearest);
     for (int i = 0; i < count; ++i) {
         group.set_tails(rows[i], {double(sums[0][i]), double(sums[1][i]), double(sums[2][i]), double(nearest[i])});
     }
@@ -145,7 +142,7 @@ KHOT_INLINE void write_with(const real* w, const Corner<real>& corner, bool rare
         ivec above;
         const vec distance = moved(v, corner, rarely_crossed, &above) * real(0.5);
         *weight = above ? 1 - distance : distance;
-        return (vec)((ivec)distance | (above & sign_bit()));
+        return signed_distance(distance, above);
     };
     vec weight;
     int64_t i = 0;

@@ -1,4 +1,4 @@
-// Powers of numbers between 0 and 1; after vector.inl, in files that include immintrin.h.
+// Powers of numbers between 0 and 1; after vector.inl.
 
 KHOT_INLINE vec square_root(vec a) {
 #if KHOT_BODY_AVX512  // with a mask, or g++ 12 warns of what it leaves undefined itself

@@ -1,4 +1,4 @@
-// The first evaluation of sigmoid_topk.cpp, which is the only one for most rows; after vector.inl and estimates.inl.
+// The first evaluation of sigmoid_topk.cpp, which is the only one for most rows; after vector.inl, estimates.inl and anchors.inl.
 
 // u = exp((x − anchor)·rate). In float by 2^z, which takes fewer instructions. The difference comes before the product,
 // so that scores with a large common offset lose nothing; that it may overflow does no harm unless rate is tiny, and then
@@ -25,7 +25,7 @@ struct LaneSums {
 KHOT_INLINE void add_start(vec u, bool hard, LaneSums& sums) {
     const real least = KHOT_SINGLE ? real(3e-8) : real(1e-60);  // powers of less would be subnormal, which is slow
     if (!hard) {
-        const vec y = quotient(u, u + 1), square = y > least ? y * y : vec{}, cube = square * y;
+        const vec y = u / (u + 1), square = y > least ? y * y : vec{}, cube = square * y;
         sums.distance += y;
         sums.moment[0] += square;
         sums.moment[1] += cube;
@@ -34,7 +34,7 @@ KHOT_INLINE void add_start(vec u, bool hard, LaneSums& sums) {
         return;
     }
     const ivec above = u > 1;
-    const vec inverse = quotient(all(1), u + 1), y = u * inverse, a = above ? inverse : y;
+    const vec inverse = 1 / (u + 1), y = u * inverse, a = above ? inverse : y;
     const vec slope = a * (1 - a), low = y > least ? y : vec{}, first = slope * low, square = low * low;
     sums.count += (vec)(above & (ivec)all(real(1)));
     sums.distance += above ? -a : a;
@@ -49,6 +49,7 @@ KHOT_INLINE LaneSums start_block(const real* x, const Exponent& by, bool hard, r
     LaneSums sums = {};
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        fetch_ahead(x + i);
         const vec v = exponential_of(load(x + i), by);
         store(u + i, v);
         add_start(v, hard, sums);

@@ -12,10 +12,6 @@
 // anchor at the ⌈k⌉-th largest score, or for an integer k in the middle between it and the next, and search within
 // a bracket on a function that is nearly linear whatever the scores are. The mathematics is in
 // src/khot/relaxations/threshold/_solver.py, which does the same in torch operations.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "kernels.h"
 #include "sigmoid_fast.h"
 #include "sigmoid_sure.h"

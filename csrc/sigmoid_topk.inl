@@ -3,6 +3,7 @@
 #include "vector.inl"
 #include "blocks.inl"
 #include "estimates.inl"
+#include "anchors.inl"
 #include "sigmoid_start.inl"
 
 struct Gates {
@@ -129,8 +130,6 @@ static void write(const real* u, real t, real* y, real* residual, int64_t n) {
         if (residual != nullptr) store_tail(residual + i, residual_of(v, limit, sum, weight), n - i);
     }
 }
-
-#include "anchors.inl"
 
 static void evaluate_rows(const real* u, int64_t n, const int* rows, int count, SearchGroup<real>& group) {
     if (n > SUM_BLOCK) {

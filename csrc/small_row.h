@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cmath>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "kernels.h"
 #include "threads.h"

@@ -18,10 +18,6 @@
 #include <cmath>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "group.h"
 #include "kernels.h"
 #include "kth_largest.h"

@@ -45,7 +45,7 @@ static Sides centre(real* list, int64_t n, real anchor, real rate) {
             counts[1] += (vec)((z >= 0) & (ivec)all(1));
         }
         real sums[LANES];
-        sums_of_lanes(counts, 1, sums);
+        sums_of_lanes(counts, 2, sums);
         total.below += int64_t(sums[0]);
         total.above += int64_t(sums[1]);
     }
@@ -76,7 +76,7 @@ KHOT_INLINE PowerSums sums(int whole, const real* list, int64_t n, double e, dou
         // Two at a time: LANES may be no more.
         real sums[2][LANES];
         vec first[LANES] = {lanes.inside, lanes.slope}, second[LANES] = {lanes.ones};
-        sums_of_lanes(first, 1, sums[0]);
+        sums_of_lanes(first, 2, sums[0]);
         sums_of_lanes(second, 1, sums[1]);
         total.inside += double(sums[0][0]);
         total.slope += double(sums[0][1]);
@@ -98,7 +98,10 @@ KHOT_INLINE void sums_rows(int whole, const real* x, int64_t n, const int* rows,
         const Shift shift = shift_of(group.e[r]);
         LaneSums of_row = {};
         int64_t i = 0;
-        for (; i + LANES <= n; i += LANES) add_entries(whole, argument(load(row + i), scale), shift, less, of_row);
+        for (; i + LANES <= n; i += LANES) {
+            fetch_ahead(row + i);
+            add_entries(whole, argument(load(row + i), scale), shift, less, of_row);
+        }
         if (i < n) {
             const vec rest = load_tail(row + i, n - i, -real(__builtin_inf()));
             add_entries(whole, argument(rest, scale), shift, less, of_row);

@@ -6,10 +6,6 @@
 //
 // The order is that of a stable sort from the largest down: ties by index, NaN first, −inf (excluded, masked) last.
 // An excluded entry is selected only where there is nothing else left; then its weight and its value are 0.
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <cmath>
 
 #include "kernels.h"

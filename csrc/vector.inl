@@ -21,29 +21,57 @@ KHOT_INLINE vec load(const real* from) {
 
 KHOT_INLINE void store(real* to, vec v) { __builtin_memcpy(to, &v, sizeof v); }
 
-// The last, incomplete vector of a row: the missing lanes are `fill`, and are not written.
+// The numbers of the lanes, from 0 on.
+KHOT_INLINE ivec lane_numbers() {
+    static const bits COUNT[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    ivec lane;
+    __builtin_memcpy(&lane, COUNT, sizeof lane);
+    return lane;
+}
+
+// The last, incomplete vector of a row, of fewer than LANES: the missing lanes are `fill`, and are neither read nor written.
 KHOT_INLINE vec load_tail(const real* from, int64_t count, real fill) {
+#if KHOT_BODY_AVX512
+    const unsigned some = (1u << count) - 1;
+    if (KHOT_SINGLE) return (vec)_mm512_mask_loadu_ps((__m512)all(fill), __mmask16(some), from);
+    return (vec)_mm512_mask_loadu_pd((__m512d)all(fill), __mmask8(some), from);
+#elif KHOT_BODY_AVX2
+    const ivec some = lane_numbers() < bits(count);
+    if (KHOT_SINGLE) return some ? (vec)_mm256_maskload_ps((const float*)from, (__m256i)some) : all(fill);
+    return some ? (vec)_mm256_maskload_pd((const double*)from, (__m256i)some) : all(fill);
+#else
     vec v = all(fill);
     for (int lane = 0; lane < LANES; ++lane) {
         if (lane < count) v[lane] = from[lane];
     }
     return v;
+#endif
 }
 
+// The stores of AVX2 that leave lanes out take longer than these, one by one.
 KHOT_INLINE void store_tail(real* to, vec v, int64_t count) {
+#if KHOT_BODY_AVX512
+    const unsigned some = (1u << count) - 1;
+    if (KHOT_SINGLE) {
+        _mm512_mask_storeu_ps(to, __mmask16(some), (__m512)v);
+    } else {
+        _mm512_mask_storeu_pd(to, __mmask8(some), (__m512d)v);
+    }
+#else
     for (int lane = 0; lane < LANES; ++lane) {
         if (lane < count) to[lane] = v[lane];
     }
+#endif
 }
 
-// Lanes of a and of b by their numbers, those of b from LANES on.
-KHOT_INLINE vec shuffled(vec a, vec b, ivec from) {
+// Lanes by their numbers.
+KHOT_INLINE vec shuffled(vec v, ivec from) {
 #if defined(__clang__)
-    vec v;
-    for (int lane = 0; lane < LANES; ++lane) v[lane] = from[lane] < LANES ? a[from[lane]] : b[from[lane] - LANES];
-    return v;
+    vec w;
+    for (int lane = 0; lane < LANES; ++lane) w[lane] = v[from[lane]];
+    return w;
 #else
-    return __builtin_shuffle(a, b, from);
+    return __builtin_shuffle(v, from);
 #endif
 }
 
@@ -56,31 +84,50 @@ KHOT_INLINE real sum_of_lanes(vec v) {
     return a[0];
 }
 
-// Of LANES vectors, those `step` apart: the sums of their pairs of lanes, `step` apart too, in the first of them.
-KHOT_INLINE void add_pairs(vec* v, int step) {
-    static const bits COUNT[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    ivec lane;
-    __builtin_memcpy(&lane, COUNT, sizeof lane);
-    const ivec first = (lane & step) != 0 ? lane + (LANES - step) : lane;  // from the second vector: + LANES
-    for (int r = 0; r < LANES; r += 2 * step) {
-        const vec a = v[r], b = v[r + step];
-        v[r] = shuffled(a, b, first) + shuffled(a, b, first + step);
+KHOT_INLINE vec joined(vec a, vec b, bool largest) { return largest ? (a > b ? a : b) : a + b; }
+
+// Of `size` vectors, those `step` apart: their pairs of lanes, `step` apart too, joined in the first of them.
+KHOT_INLINE void join_pairs(vec* v, int size, int step, bool largest) {
+    const ivec lane = lane_numbers();
+    if (step >= size) {  // one vector is left, which holds all rows several times
+        v[0] = joined(v[0], shuffled(v[0], lane ^ step), largest);
+        return;
+    }
+    const ivec odd = (lane & step) != 0;
+    for (int r = 0; r < size; r += 2 * step) {
+        const vec a = v[r], b = v[r + step], moved = odd ? a : b;
+        v[r] = joined(odd ? b : a, shuffled(moved, lane ^ step), largest);
     }
 }
 
-// The sum of the lanes of each of `count` vectors (a multiple of LANES is read and written): a transposition that
-// adds on its way, so that many rows cost little more than one.
-KHOT_INLINE void sums_of_lanes(const vec* v, int count, real* sums) {
+// The lanes of each of `size` vectors, 1, 4 or LANES, joined; to the last bit the same whatever the size.
+KHOT_INLINE void join_lanes_of(const vec* v, int size, real* results, bool largest) {
+    vec s[LANES];
+    for (int r = 0; r < size; ++r) s[r] = v[r];
+    if (LANES > 1) join_pairs(s, size, 1, largest);
+    if (LANES > 2) join_pairs(s, size, 2, largest);
+    if (LANES > 4) join_pairs(s, size, 4, largest);
+    if (LANES > 8) join_pairs(s, size, 8, largest);
+    store(results, s[0]);
+}
+
+// A transposition that joins on its way, so that many rows cost little more than one.
+KHOT_INLINE void join_lanes(const vec* v, int count, real* results, bool largest) {
     for (int first = 0; first < count; first += LANES) {
-        vec s[LANES];
-        for (int r = 0; r < LANES; ++r) s[r] = v[first + r];
-        if (LANES > 1) add_pairs(s, 1);
-        if (LANES > 2) add_pairs(s, 2);
-        if (LANES > 4) add_pairs(s, 4);
-        if (LANES > 8) add_pairs(s, 8);
-        store(sums + first, s[0]);
+        if (count - first == 1) {
+            join_lanes_of(v + first, 1, results + first, largest);
+        } else if (LANES > 4 && count - first <= 4) {
+            join_lanes_of(v + first, 4, results + first, largest);
+        } else {
+            join_lanes_of(v + first, LANES, results + first, largest);
+        }
     }
 }
+
+// The sum, or the largest, of the lanes of each of `count` vectors. A multiple of LANES is read and written, but of up to 4
+// vectors no more than 4 are read.
+KHOT_INLINE void sums_of_lanes(const vec* v, int count, real* sums) { join_lanes(v, count, sums, false); }
+KHOT_INLINE void largest_of_lanes(const vec* v, int count, real* largest) { join_lanes(v, count, largest, true); }
 
 // exp(a) = 2^j · exp(s),  j = round(a / ln 2),  s = a − j ln 2 in two pieces, |s| ≤ 0.35, a polynomial in s
 // of degree 7 (13 in double; the remainder is below 4e-18), within 2 units in the last place.

@@ -173,7 +173,7 @@ def test_budget_and_temperature_per_row(gate, n, dtype):
         assert torch.equal(alone[0], y[r])
 
 
-@pytest.mark.parametrize(("gate", "n", "dtype"), in_turn(GATES, [20, 64, 200], DTYPES))
+@pytest.mark.parametrize(("gate", "n", "dtype"), in_turn(GATES, [20, 64, 200, 900], DTYPES))
 def test_far_scores_disturb_neither_their_row_nor_its_neighbours(gate, n, dtype):
     x = gaussian((19, n), torch.float64)
     x[3] = torch.tan(1.55 * torch.sin(3 * x[3]))
