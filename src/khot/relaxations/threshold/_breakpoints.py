@@ -30,7 +30,7 @@ def breakpoint_solve(
         left = k - (a >= 1).sum(-1, keepdim=True)
         count = inside.sum(-1, keepdim=True).clamp_min(1.0)
         a = a - ((a * inside).sum(-1, keepdim=True) - left) / count
-    y = torch.where(k > 0, gate.weights(a), 0.0)
+    y = gate.weights(a) * (k > 0)  # a product: NaN stays
     return y, torch.where(movable(x, k), y, gate.still)
 
 

@@ -93,15 +93,20 @@ def weights_gradient(
 def _portable(
     gate: Gate, x: Tensor, k: Tensor, temperature: Tensor, n_sorted: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Weights (dtype of x) and state (dtype of computation), in aten operations only."""
+    """Weights (dtype of x) and state (dtype of computation), in aten operations only.
+
+    A NaN score makes the weights NaN in its whole row, whatever k is and also where entries are excluded.
+    """
     wide = x.to(compute_dtype(x))
     in_few_operations = _in_few_operations(gate) if x.shape[-1] > 0 and not is_plain(wide) else None
     if in_few_operations is not None:
         y, state = in_few_operations(gate, wide, k, temperature, n_sorted)
         return y.to(x.dtype), state
     a, settled, fixed = solve(gate, wide, k, temperature, n_sorted)
-    y = torch.where(settled, fixed, gate.weights(a))
-    return y.to(x.dtype), torch.where(settled, gate.still, gate.state(a))
+    has_nan = wide.isnan().any(-1, keepdim=True)
+    y = torch.where(has_nan, torch.nan, torch.where(settled, fixed, gate.weights(a)))
+    state = torch.where(has_nan, torch.nan, torch.where(settled, gate.still, gate.state(a)))
+    return y.to(x.dtype), state
 
 
 def _in_few_operations(gate: Gate) -> Callable[..., Result] | None:

@@ -190,7 +190,7 @@ class _Normal(_Symmetric):
         return a
 
     def slope(self, state: Tensor) -> Tensor:
-        moves = state.abs() < self.still
+        moves = ~(state.abs() >= self.still)  # NaN stays
         return torch.where(moves, _normal_density(torch.where(moves, state, 0)), 0)
 
     def state_slope(self, state: Tensor, slope: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def newton_solve(
     """
     z, half_gap = anchored(x, k, temperature, n_sorted, gate.far)
     a = z + _offset(gate, z, k, half_gap)
-    y = torch.where(k > 0, gate.weights(a), 0.0)
+    y = gate.weights(a) * (k > 0)  # a product: NaN stays
     return y, torch.where(movable(x, k), gate.state(a), gate.still)
 
 

@@ -80,16 +80,20 @@ def _refined(gate: Gate, a: Tensor, offset: Tensor, active: Tensor, k: Tensor) -
     """``a`` with the digits that its offset could not hold.
 
     Many small weights may be the difference of z and a much larger offset: one unit in its last place moves
-    their sum by as many units.
+    their sum by as many units. And the search ends where Σy − k may be the rounding of weights near 1, which
+    are apart here: it may be more steps away, of which each weight is still a linear function.
     """
-    resolution = 8 * torch.finfo(a.dtype).eps * offset.abs()
+    rounding, linear = 8 * torch.finfo(a.dtype).eps, 0.03 * (gate.norm - 1)
     for _ in range(2):
         y = torch.where(active, gate.weights(a), 0)
         full = y >= 1
         left = k - full.sum(-1, keepdim=True)
         slope = _sum(gate.slope(gate.state(a)), active)
-        step = (torch.where(full, 0, y).sum(-1, keepdim=True) - left) / slope
-        a = torch.where(active & (step.abs() <= resolution), a - step, a)  # NaN: nothing is between 0 and 1
+        excess = torch.where(full, 0, y).sum(-1, keepdim=True) - left
+        step = excess / slope  # NaN: nothing is between 0 and 1
+        small = step.abs() <= rounding * offset.abs()
+        small = small | ((excess.abs() <= rounding * k) & (step.abs() <= linear))
+        a = torch.where(active & small, a - step, a)
     return a
 
 

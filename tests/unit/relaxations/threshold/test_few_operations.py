@@ -36,6 +36,25 @@ def few_operations(monkeypatch):
     monkeypatch.setattr("khot.relaxations.threshold.sigmoid.plain_sigmoid", lambda *arguments: None)
 
 
+@pytest.mark.parametrize("path", ["kernels", "search", "few operations"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_nan_makes_its_row_nan_whatever_k_and_mask_are(operator, path, request, monkeypatch):
+    if path == "few operations":
+        request.getfixturevalue("few_operations")
+    elif path == "search":
+        monkeypatch.setattr("khot.relaxations.threshold._family.native", lambda: None)
+        monkeypatch.setattr("khot.relaxations.threshold._plain_gates.native", lambda: None)
+        monkeypatch.setattr("khot.relaxations.threshold.sigmoid.plain_sigmoid", lambda *arguments: None)
+    x = torch.tensor([[1.0, torch.nan, 0.0, 2.0], [1.0, 3.0, 0.0, 2.0]])
+    for k in (0, 2, 4):
+        y = operator(x, k)
+        assert y[0].isnan().all()
+        assert y[1].isfinite().all()
+    y = operator(x, 1, mask=torch.tensor([True, True, False, True]))
+    assert y[0].isnan().all()
+    assert y[1, 2] == 0
+
+
 @pytest.mark.usefixtures("few_operations")
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_infinities_masks_and_budgets_of_nothing_and_all(operator):

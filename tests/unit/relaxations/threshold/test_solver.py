@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from khot.relaxations.threshold import _solver
-from khot.relaxations.threshold._gates import LOGISTIC
+from khot.relaxations.threshold._gates import LOGISTIC, Sparse
+from khot.testing.truth import sparse
 from strategies.adversarial_rows import N, problems
 
 CHECKED = 20
@@ -70,3 +71,14 @@ def test_too_few_steps_are_noticed():
     rows = [(x, k) for _, x, k in problems(torch.float64)]
     assert sum(len(x) for x, _ in rows) >= 100_000
     assert max(error(after(6, x, k), after(20, x, k), torch.float64) for x, k in rows) > 1e6
+
+
+@pytest.mark.parametrize("norm", [2.0, 1.5, 1.3])
+def test_sparse_weights_of_long_rows_keep_their_digits_when_nearly_all_are_one(norm):
+    """The rounding of a sum of 20,000 weights is a thousand times that of the few that are not 1."""
+    x = torch.randn(2, 20_000, generator=torch.Generator().manual_seed(0))
+    for k in (19_000.0, 19_995.0, 19_999.0):
+        a, settled, _ = _solver.solve(Sparse(norm), x, torch.full((2, 1), k), torch.ones(2, 1), None)
+        expected = np.stack([sparse(row, k, 1.0, norm) for row in x.double().numpy()])
+        assert not settled.any()
+        np.testing.assert_allclose(Sparse(norm).weights(a).numpy(), expected, rtol=0, atol=5e-7)
