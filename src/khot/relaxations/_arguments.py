@@ -28,7 +28,9 @@ __all__ = [
     "check_choice",
     "check_count",
     "check_generator",
+    "check_hard",
     "check_mask",
+    "check_switch",
     "check_temperature",
     "compute_dtype",
     "directed",
@@ -43,6 +45,7 @@ __all__ = [
 
 Number = int | float
 _NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 class Rows(NamedTuple):
@@ -81,10 +84,14 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
     """The non-negative index of ``dim``, after checking that ``scores`` is a floating-point tensor."""
     if not isinstance(scores, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(scores).__name__}")
-    if not scores.is_floating_point():
+    if scores.dtype not in _DTYPES:
+        few = ", which has too few digits" if scores.is_floating_point() else ""
         raise TypeError(
-            f"{name}: {argument} must have a floating-point dtype, got {scores.dtype}; use {argument}.float()"
+            f"{name}: {argument} must have a floating-point dtype, got {scores.dtype}{few}; "
+            f"use {argument}.float()"
         )
+    if scores.layout != torch.strided:
+        raise TypeError(f"{name}: {argument} must be dense, got {scores.layout}; use {argument}.to_dense()")
     if scores.dim() == 0:
         raise ValueError(f"{name}: {argument} must have at least one dimension, got a scalar tensor")
     if not isinstance(dim, int) or isinstance(dim, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -97,11 +104,20 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
 def directed(scores: Tensor, largest: bool) -> Tensor:
     """The scores, negated if ``largest=False``, so that the largest are always wanted.
 
-    What is no floating-point tensor stays as it is: the check that follows refuses it by name.
+    What is no tensor of scores stays as it is: the check that follows refuses it by name.
     """
-    if largest or not isinstance(scores, Tensor) or not scores.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
+    if largest is True:
+        return scores
+    check_switch("largest", largest)
+    if largest or not isinstance(scores, Tensor) or scores.dtype not in _DTYPES:  # pyright: ignore[reportUnnecessaryIsInstance]
         return scores
     return -scores
+
+
+def check_switch(argument: str, value: bool) -> None:
+    """Check that ``value`` is True or False: a text such as "no" would count as True."""
+    if not isinstance(value, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{argument} must be True or False, got {value!r}")
 
 
 def budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
@@ -241,6 +257,13 @@ def divided(scores: Tensor, temperature: Tensor) -> Tensor:
 def compute_dtype(scores: Tensor) -> torch.dtype:
     """The dtype of computation: half types are computed in float32."""
     return torch.float64 if scores.dtype == torch.float64 else torch.float32
+
+
+def check_hard(name: str, scores: Tensor, k: Number | Tensor, dim: int, hard: bool) -> None:
+    """Check that ``hard`` is True or False, and if True that k is whole: so many entries are selected."""
+    check_switch("hard", hard)
+    if hard:
+        check_budget(name, scores, k, position(name, scores, dim), integer=True)
 
 
 def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, dim: int) -> Tensor:

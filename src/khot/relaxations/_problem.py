@@ -22,6 +22,7 @@ from khot.relaxations._arguments import (
     allowed_scores,
     budget,
     check_count,
+    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -70,6 +71,7 @@ def relaxed_weights(
     """
     last = position(name, scores, dim)
     scores = directed(scores, largest)
+    check_switch("hard", hard)
     if kernel is not None:
 
         def portable(x: Tensor) -> Tensor:

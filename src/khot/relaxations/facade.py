@@ -15,6 +15,7 @@ from khot.relaxations._arguments import (
     allowed_scores,
     at_most_all,
     check_count,
+    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -97,6 +98,7 @@ def topk(
     if at_most:
         k = at_most_all(name, scores, k, position(name, scores, dim))
     scores = directed(scores, largest)
+    check_switch("hard", hard)
     over = capped and not spec.bounded
     y = spec.weights(
         scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard and not over, **options

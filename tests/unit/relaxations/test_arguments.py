@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+import khot
+from khot.relaxations import registry
 from khot.relaxations._arguments import (
     as_rows,
     budget,
@@ -122,3 +124,25 @@ def test_tensors_of_any_integers_are_budgets_and_temperatures(dtype):
     assert rows.k.unique().tolist() == rows.temperature.unique().tolist() == [2.0]
     with pytest.raises(ValueError, match=r"^f: k must satisfy .* got a tensor with values in \[9, 9\]$"):
         as_rows("f", x, torch.tensor(9, dtype=dtype), 1.0, -1, None)
+
+
+@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize(
+    ("scores", "switches", "message"),
+    [
+        (torch.randn(2, 5).to(torch.float8_e4m3fn), {}, "scores must have .* got torch.float8_e4m3fn"),
+        (torch.eye(5).to_sparse(), {}, "scores must be dense, got torch.sparse_coo"),
+        (torch.eye(5), {"largest": "no"}, "largest must be True or False, got 'no'"),
+        (torch.eye(5), {"hard": "False"}, "hard must be True or False, got 'False'"),
+        (torch.eye(5), {"hard": 1}, "hard must be True or False, got 1"),
+    ],
+)
+def test_what_would_be_misunderstood_is_refused(method, scores, switches, message):
+    with pytest.raises(TypeError, match=message):
+        khot.topk(scores, 2, method=method, **switches)
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "laplace", "normal", "sparse"])
+def test_a_hard_selection_of_half_an_entry_is_refused_by_the_operator(method):
+    with pytest.raises(ValueError, match=f"{method}_topk: .*2.5"):
+        khot.topk(torch.randn(5), 2.5, method=method, hard=True)

@@ -21,6 +21,7 @@ from khot.relaxations._arguments import (
     allowed_scores,
     budget,
     check_generator,
+    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -87,6 +88,7 @@ def gumbel_topk(
     last = position(name, scores, dim)
     check_generator(name, generator)
     scores = directed(scores, largest)
+    check_switch("hard", hard)
     if isinstance(k, Tensor):
         k = budget(name, scores, k, last, integer=True).squeeze(-1)
     else:

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
+from khot.relaxations._arguments import Number, allowed_scores, check_count, check_switch, directed, position
 from khot.relaxations.hard import gathered, ranked_indices
 from khot.relaxations.ranks._windows import matrix_from_ranks
 from khot.relaxations.ranks.pairwise import pairwise_ranks
@@ -74,6 +74,7 @@ def kth_best(
             f"{name}: values must have the shape of scores and one dimension more, {(*scores.shape, 'd')}, "
             f"got {tuple(values.shape)}"
         )
+    check_switch("hard", hard)
     k = check_count(name, scores, k, last)
     if k < 1:
         raise ValueError(f"{name}: k must be at least 1, which is the best, got k = {k}")

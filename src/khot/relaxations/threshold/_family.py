@@ -16,6 +16,7 @@ from khot.relaxations._arguments import (
     Number,
     as_rows,
     check_budget,
+    check_hard,
     check_mask,
     check_temperature,
     compute_dtype,
@@ -53,6 +54,8 @@ def gated_topk(
 ) -> Tensor:
     """The weights of the operator called ``name``."""
     scores = directed(scores, largest)
+    if hard is not False:
+        check_hard(name, scores, k, dim, hard)
     y = plain_gated(gate, scores, k, temperature, dim) if mask is None and not hard else None
     if y is not None:
         return y

@@ -72,7 +72,7 @@ def sigmoid_topk(
 
     Reference: Wijk, Vinuesa & Azizpour (2025), Differentiable Top-k: From One-Hot to k-Hot.
     """
-    if mask is None and largest and not hard:
+    if mask is None and largest is True and hard is False:
         y = plain_sigmoid(scores, k, temperature, dim)
         if y is not None:
             return y
