@@ -29,7 +29,8 @@ case $which in
         ;;
     core)
         tests="$tests contract unit/designs unit/estimators unit/losses unit/metrics unit/nn unit/parallel"
-        tests="$tests process/test_threads.py unit/test_calibration.py unit/test_constraints.py unit/test_schedules.py"
+        tests="$tests process/test_imports.py process/test_threads.py"
+        tests="$tests unit/test_calibration.py unit/test_constraints.py unit/test_schedules.py"
         ;;
     *)
         echo "test_installed.sh: quick, portable or core, got $which" >&2

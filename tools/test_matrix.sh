@@ -50,11 +50,12 @@ print(f"Python {platform.python_version()}, torch {torch.__version__}, NumPy {nu
 # usage: versions PYTHON
 versions() { "$1" -c "$describe"; }
 
-# usage: run_tests NAME PYTHON: with khot installed.
+# usage: run_tests NAME PYTHON: with khot installed. A free-threaded Python stays so, whatever other modules ask for.
 run_tests() {
-    log=$folder/$1.log
+    log=$folder/$1.log free=''
+    case $1 in *t) free=PYTHON_GIL=0 ;; esac
     # shellcheck disable=SC2086
-    if tools/test_installed.sh "$2" core -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1; then
+    if env $free tools/test_installed.sh "$2" core -n logical ${PYTEST_ARGS:-} >>"$log" 2>&1; then
         row "$1" "passed: $(versions "$2"): $(closing_line "$log")"
         rm -rf "${folder:?}/$1"
     else

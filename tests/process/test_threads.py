@@ -1,11 +1,9 @@
 """Python threads may call the same and different operators at once, and change the number of threads."""
 
 import random
-import sysconfig
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 import torch
 
 from strategies.every_call import differing, every_call
@@ -13,7 +11,6 @@ from strategies.every_call import differing, every_call
 CALLS = every_call()
 
 
-@pytest.mark.full
 def test_threads_call_the_same_and_different_operators_at_once():
     """Each name twice, in random order: the results are those of one thread."""
     torch.set_num_threads(2)
@@ -65,11 +62,3 @@ assert all(torch.equal(y, khot.topk(x, 5, method)) for method, y in found)
 def test_the_first_call_may_come_from_several_threads_at_once(run_python):
     """The library is found, loaded and its instruction set chosen by the first call."""
     run_python(FIRST_CALL)
-
-
-@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
-def test_a_free_threaded_python_stays_so(run_python):
-    """A module that does not say that it needs no GIL would switch it on when it is loaded."""
-    code = "import sys; from khot.kernels import loader; print(loader.status().isa, sys._is_gil_enabled())"
-    isa, gil = run_python(code).split()
-    assert (isa != "None", gil) == (True, "False")
