@@ -72,7 +72,9 @@ def test_the_model_is_the_same_before_and_after(family):
     identities = [id(gate) for gate in gates(model).values()]
     classes = [type(gate) for gate in gates(model).values()]
     replace_router(model)
-    assert torch.equal(model(x).logits, before)
+    # The slots of DeepSeek have no order, so a sum over them may differ in its last bit, on two threads.
+    rounding = 2e-7 if family.startswith("Deepseek") else 0
+    torch.testing.assert_close(model(x).logits, before, rtol=0, atol=rounding)
     assert list(model.state_dict()) == keys
     assert [id(gate) for gate in gates(model).values()] == identities
     assert all(isinstance(g, c) for g, c in zip(gates(model).values(), classes, strict=True))
