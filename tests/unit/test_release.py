@@ -34,6 +34,11 @@ def replace(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), "utf-8")
 
 
+def rewrite(path: Path, pattern: str, new: str) -> None:
+    """The first line of this pattern, if there is one."""
+    path.write_text(re.sub(pattern, new, path.read_text("utf-8"), count=1, flags=re.MULTILINE), "utf-8")
+
+
 def test_one_version(release):
     assert release.problems() == []
     assert khot.__version__ in (release.version(), "0+unknown")
@@ -65,10 +70,11 @@ def test_another_version_is_found(release, name):
 
 
 def test_a_release_has_a_date(release):
-    version, base = release.version(), release.version().partition(".dev")[0]
+    """Whether this version is in development or released: first both are made to state 9.8.7 and no date."""
+    rewrite(release.ROOT / "CITATION.cff", r"^date-released: .*\n", "")
     for name in STATES_VERSION[:3]:
-        replace(release.ROOT / name, version, "9.8.7")
-    replace(release.ROOT / "CHANGELOG.md", f"## [{base}] - unreleased", "## [9.8.7] - 2030-01-02")
+        rewrite(release.ROOT / name, r'^version( = "|: )[^"\n]*', r"version\g<1>9.8.7")
+    rewrite(release.ROOT / "CHANGELOG.md", r"^## \[.*$", "## [9.8.7] - 2030-01-02")
     assert release.problems() != []
     replace(release.ROOT / "CITATION.cff", "version: 9.8.7\n", "version: 9.8.7\ndate-released: 2030-01-02\n")
     assert release.problems() == []
