@@ -85,7 +85,7 @@ def calibrate_temperature(
     checked_options(_NAME, spec, {key: value for key, value in options.items() if key != "capped"})
     last = position(_NAME, scores, dim)
     check_budget(_NAME, scores, k, last, integer=target == "weight_on_topk")
-    rows = allowed_scores(_NAME, directed(scores, largest).detach().to(torch.float64), mask)
+    rows = allowed_scores(_NAME, directed(_NAME, scores, largest).detach().to(torch.float64), mask)
     allowed = rows != -math.inf
     weights = _repeatable(spec, options)
 

@@ -73,11 +73,14 @@ def _text_writer(text: str) -> Writer:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Generator[Path]:
-    """An empty file beside ``path``, which is removed at the end if it is still there."""
+    """An empty file beside ``path``, which is removed at the end if it is still there.
+
+    It is created where it would be removed: Ctrl-C is noticed most often when a system call returns.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    temporary.touch(exist_ok=False)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
+        temporary.touch(exist_ok=False)
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

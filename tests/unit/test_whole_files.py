@@ -1,15 +1,24 @@
 """Writes that are stopped at any point, or meet a full disk, leave the old file."""
 
+import contextlib
 import errno
+import inspect
+import itertools
 import json
 import os
+import pathlib
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from khot import whole_files
 from khot.whole_files import json_writer, replacing, write_json, write_text, write_together
 from strategies.quick_run import costly
+
+# The files of code that writes; `pathlib` is a folder from Python 3.13 on.
+WRITING = {inspect.getfile(code) for code in (whole_files, pathlib.Path, contextlib)}
 
 # Each child is killed at another line of the code that writes, the last one not at all. What it leaves must
 # be the old files or the new ones, whole.
@@ -146,6 +155,58 @@ print("done")
 
 def test_a_disk_that_fills_half_way_is_reported_for_every_kind_of_file(run_python, tmp_path):
     assert run_python(LIMITED.format(folder=str(tmp_path))) == "done"
+
+
+def interrupted_at(step):
+    """Ctrl-C before an instruction of the code that writes, which counts from 1."""
+    seen = 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        if frame.f_code.co_filename not in WRITING:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            seen += 1
+            if seen == step:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+
+
+def by_hand(path, text):
+    with replacing(path) as temporary:
+        temporary.write_text(text)
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("write", [lambda path, text: write_text(text, path), by_hand], ids=["text", "by hand"])
+def test_ctrl_c_at_any_instruction_leaves_the_old_file_or_the_new_one_and_no_other(write, tmp_path):
+    """Also where a system call has just returned, which is where it is most often noticed.
+
+    A file object whose opening was stopped is closed by the garbage collector, with a warning.
+    """
+    path, before, found = tmp_path / "file", sys.gettrace(), []
+    for step in itertools.count(1):
+        path.write_text("old")
+        stopped = True
+        try:
+            interrupted_at(step)
+            write(path, "new")
+            stopped = False
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert os.listdir(tmp_path) == ["file"], f"at instruction {step}"
+        found.append(path.read_text())
+        if not stopped:
+            break
+    assert len(found) > 400
+    assert found == sorted(found, reverse=True)
+    assert set(found) == {"old", "new"}
 
 
 def test_files_that_belong_together_are_replaced_together(tmp_path):

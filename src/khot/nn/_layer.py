@@ -57,7 +57,7 @@ class SelectingLayer(Tempered):
         last = position(name, scores, self.dim)
         k = round(self.k.item() if isinstance(self.k, Tensor) else self.k)
         k = check_count(name, scores, k, last, at_most=self.at_most)
-        rows = allowed_scores(name, directed(scores, self.largest), mask)
+        rows = allowed_scores(name, directed(name, scores, self.largest), mask)
         indices, exists = ranked_indices(rows.movedim(last, -1), k)
         return torch.where(exists, indices, -1).movedim(-1, last)
 

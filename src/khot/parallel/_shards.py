@@ -110,7 +110,7 @@ def as_shards(
     check_budget(name, whole, k, last, integer=integer)
     k_rows = per_row(name, "k", scores, k, last)
     t_rows = per_row(name, "temperature", scores, within_range(temperature, compute_dtype(scores)), last)
-    rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    rows = allowed_scores(name, directed(name, scores, largest), mask).movedim(last, -1)
     shape = rows.shape
     count = shape[:-1].numel()
     return Shards(

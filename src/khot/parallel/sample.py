@@ -167,7 +167,7 @@ def _drawn(
         seed = group.each(torch.tensor(stream_seed(None, torch.device("cpu")), device=device))[0]
         generator = torch.Generator(device).manual_seed(int(seed))
 
-    rows = directed(local.detach(), largest).movedim(last, -1)
+    rows = directed(name, local.detach(), largest).movedim(last, -1)
     shape = rows.shape
     allowed = (
         None

@@ -101,23 +101,23 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
     return dim % scores.dim()
 
 
-def directed(scores: Tensor, largest: bool) -> Tensor:
+def directed(name: str, scores: Tensor, largest: bool) -> Tensor:
     """The scores, negated if ``largest=False``, so that the largest are always wanted.
 
     What is no tensor of scores stays as it is: the check that follows refuses it by name.
     """
     if largest is True:
         return scores
-    check_switch("largest", largest)
+    check_switch(name, "largest", largest)
     if largest or not isinstance(scores, Tensor) or scores.dtype not in _DTYPES:  # pyright: ignore[reportUnnecessaryIsInstance]
         return scores
     return -scores
 
 
-def check_switch(argument: str, value: bool) -> None:
+def check_switch(name: str, argument: str, value: bool) -> None:
     """Check that ``value`` is True or False: a text such as "no" would count as True."""
     if not isinstance(value, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{argument} must be True or False, got {value!r}")
+        raise TypeError(f"{name}: {argument} must be True or False, got {value!r}")
 
 
 def budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
@@ -261,7 +261,7 @@ def compute_dtype(scores: Tensor) -> torch.dtype:
 
 def check_hard(name: str, scores: Tensor, k: Number | Tensor, dim: int, hard: bool) -> None:
     """Check that ``hard`` is True or False, and if True that k is whole: so many entries are selected."""
-    check_switch("hard", hard)
+    check_switch(name, "hard", hard)
     if hard:
         check_budget(name, scores, k, position(name, scores, dim), integer=True)
 

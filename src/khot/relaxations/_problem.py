@@ -70,8 +70,8 @@ def relaxed_weights(
     The ``kernel``, if there is one, computes short rows.
     """
     last = position(name, scores, dim)
-    scores = directed(scores, largest)
-    check_switch("hard", hard)
+    scores = directed(name, scores, largest)
+    check_switch(name, "hard", hard)
     if kernel is not None:
 
         def portable(x: Tensor) -> Tensor:

@@ -135,7 +135,7 @@ def select(
         indices, weights, _ = entries
         chosen = _weighed(gathered(values, indices, exists), weights, hard)
     else:
-        rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+        rows = allowed_scores(name, directed(name, scores, largest), mask).movedim(last, -1)
         blends, dense = _blended(spec, _readable(values, rows), rows, min(k, rows.shape[-1]), settings)
         # What a random method has selected is known by its weights.
         ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows

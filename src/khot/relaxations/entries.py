@@ -121,7 +121,7 @@ def entries_of(
         found = sigmoid_entries(name, scores, k, settings["temperature"], hard, order, last, mask, largest)
         if found is not None:
             return Entries(*found[0]), found[1], None
-    rows = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    rows = allowed_scores(name, directed(name, scores, largest), mask).movedim(last, -1)
     dense = topk(rows, min(k, rows.shape[-1]), spec, **settings)
     # What a random method has selected is known by its weights.
     ranked = torch.where(rows == -math.inf, rows, dense) if spec.stochastic else rows

@@ -97,8 +97,8 @@ def topk(
     checked_options(name, spec, options)
     if at_most:
         k = at_most_all(name, scores, k, position(name, scores, dim))
-    scores = directed(scores, largest)
-    check_switch("hard", hard)
+    scores = directed(name, scores, largest)
+    check_switch(name, "hard", hard)
     over = capped and not spec.bounded
     y = spec.weights(
         scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard and not over, **options
@@ -193,7 +193,7 @@ def topk_values(
     """
     name = "topk_values"
     rows = _rows(name, scores, k, method, temperature, hard, dim, mask, largest, options)
-    allowed = allowed_scores(name, directed(scores, largest), mask)
+    allowed = allowed_scores(name, directed(name, scores, largest), mask)
     # What is excluded may be anything, and what is infinite has weight 0 in other rows: 0 · inf is NaN.
     infinite = allowed == math.inf
     finite = torch.where(infinite | (allowed == -math.inf), 0, scores)
@@ -222,7 +222,7 @@ def _rows(
     checked_options(name, spec, options, spec.matrix)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last)
-    scores = directed(scores, largest)
+    scores = directed(name, scores, largest)
     if spec.matrix is not None:
         rows = spec.matrix(scores, k, dim=dim, temperature=temperature, mask=mask, **options)
     else:

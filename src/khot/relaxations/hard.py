@@ -66,7 +66,7 @@ def hard_topk(
         tensor([1., 1., 0., 0.])
     """
     last = position("hard_topk", scores, dim)
-    scores = directed(scores, largest)
+    scores = directed("hard_topk", scores, largest)
     tensors = [t for t in (scores, k, mask) if isinstance(t, Tensor)]
     if is_plain(*tensors) and native() is not None:
         return _native(scores, k, last, mask)

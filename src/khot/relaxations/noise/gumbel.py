@@ -87,8 +87,8 @@ def gumbel_topk(
     name = "gumbel_topk"
     last = position(name, scores, dim)
     check_generator(name, generator)
-    scores = directed(scores, largest)
-    check_switch("hard", hard)
+    scores = directed(name, scores, largest)
+    check_switch(name, "hard", hard)
     if isinstance(k, Tensor):
         k = budget(name, scores, k, last, integer=True).squeeze(-1)
     else:

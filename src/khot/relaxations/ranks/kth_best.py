@@ -74,11 +74,11 @@ def kth_best(
             f"{name}: values must have the shape of scores and one dimension more, {(*scores.shape, 'd')}, "
             f"got {tuple(values.shape)}"
         )
-    check_switch("hard", hard)
+    check_switch(name, "hard", hard)
     k = check_count(name, scores, k, last)
     if k < 1:
         raise ValueError(f"{name}: k must be at least 1, which is the best, got k = {k}")
-    scores = allowed_scores(name, directed(scores, largest), mask).movedim(last, -1)
+    scores = allowed_scores(name, directed(name, scores, largest), mask).movedim(last, -1)
     excluded = scores == -math.inf
     values = torch.where(excluded.unsqueeze(-1), 0, values.movedim(last, -2))  # 0 · NaN is NaN
     row = matrix_from_ranks(name, pairwise_ranks, scores, k, temperature, window, -1, None, first=k)

@@ -113,7 +113,7 @@ def successive_softmax_topk(
     )
     if not capped:
         return y
-    return capped_weights(y, directed(scores, largest), k, dim=dim, mask=mask, hard=hard)
+    return capped_weights(y, directed(name, scores, largest), k, dim=dim, mask=mask, hard=hard)
 
 
 def successive_softmax_matrix(

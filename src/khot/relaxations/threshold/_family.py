@@ -53,7 +53,7 @@ def gated_topk(
     hard: bool,
 ) -> Tensor:
     """The weights of the operator called ``name``."""
-    scores = directed(scores, largest)
+    scores = directed(name, scores, largest)
     if hard is not False:
         check_hard(name, scores, k, dim, hard)
     y = plain_gated(gate, scores, k, temperature, dim) if mask is None and not hard else None

@@ -65,7 +65,7 @@ def sigmoid_entries(
     if mask is not None:
         check_mask(name, scores, mask)
         mask = mask.expand(scores.shape).movedim(last, -1)
-    rows = directed(scores, largest).movedim(last, -1).to(dtype)
+    rows = directed(name, scores, largest).movedim(last, -1).to(dtype)
     few, by_position = min(k, n), order == "position"
     if compiled or (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
         function = _CompiledEntries if compiled else _NativeEntries
