@@ -182,7 +182,9 @@ def by_hand(path, text):
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("write", [lambda path, text: write_text(text, path), by_hand], ids=["text", "by hand"])
+@pytest.mark.parametrize(
+    "write", [lambda path, text: write_text(text, path), by_hand], ids=["text", "by hand"]
+)
 def test_ctrl_c_at_any_instruction_leaves_the_old_file_or_the_new_one_and_no_other(write, tmp_path):
     """Also where a system call has just returned, which is where it is most often noticed.
 

@@ -14,7 +14,14 @@ from khot.designs._arguments import check_one_of, check_size, check_units
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get, names
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import allowed_scores, check_at_most, check_mask, position
+from khot.relaxations._arguments import (
+    allowed_scores,
+    check_at_most,
+    check_mask,
+    check_switch,
+    directed,
+    position,
+)
 
 __all__ = ["sample"]
 
@@ -79,6 +86,8 @@ def sample(
     assert given is not None
     last = position(name, given, dim, argument)
     check_units(name, argument, given, last)
+    check_switch(name, "largest", largest)
+    check_switch(name, "at_most", at_most)
     kind = get(design, name)
     if argument not in kind.parameters:
         takes = " or ".join(f"{each}=" for each in kind.parameters)
@@ -87,7 +96,7 @@ def sample(
     if argument == "probs":
         rows = _without(name, given, mask)
     else:
-        rows = allowed_scores(name, given if largest else -given, mask)
+        rows = allowed_scores(name, directed(name, given, largest), mask)
     if argument != "scores" and not largest:
         raise ValueError(f"{name}: largest=False is for scores, got {argument}")
     rows = rows.detach().movedim(last, -1)

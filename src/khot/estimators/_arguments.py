@@ -8,7 +8,7 @@ from torch import Tensor
 
 from khot.designs import KHotDistribution
 from khot.designs.registry import get
-from khot.relaxations._arguments import allowed_scores, check_budget, compute_dtype, position
+from khot.relaxations._arguments import allowed_scores, check_budget, compute_dtype, directed, position
 
 __all__ = ["Design", "distribution_of", "has_log_prob", "inclusion_of", "parameter_of", "rows_of"]
 
@@ -23,7 +23,7 @@ def rows_of(
     if isinstance(k, Tensor):
         raise TypeError(f"{name}: k must be a number, got a tensor")
     check_budget(name, scores, k, last, integer=True)
-    rows = allowed_scores(name, scores if largest else -scores, mask)
+    rows = allowed_scores(name, directed(name, scores, largest), mask)
     return rows.movedim(last, -1).to(compute_dtype(scores)), int(k), last
 
 

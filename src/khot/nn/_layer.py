@@ -10,7 +10,7 @@ from torch import Tensor
 
 from khot.nn._evaluation import EvalMode, check_eval_mode
 from khot.nn._tempered import Tempered, shown
-from khot.relaxations._arguments import allowed_scores, check_count, directed, position
+from khot.relaxations._arguments import allowed_scores, check_count, check_switch, directed, position
 from khot.relaxations.hard import ranked_indices
 
 __all__ = ["SelectingLayer", "checked_k", "whole_k"]
@@ -34,6 +34,8 @@ class SelectingLayer(Tempered):
         name = type(self).__name__
         super().__init__(temperature, learn_temperature)
         check_eval_mode(name, eval_mode, random=random)
+        check_switch(name, "largest", largest)
+        check_switch(name, "at_most", at_most)
         self._k = checked_k(name, k)
         self.dim, self.largest, self.at_most = dim, largest, at_most
         self.eval_mode: EvalMode = eval_mode

@@ -14,7 +14,7 @@ from khot.nn._calibration import CURE, check_calibrate, common_temperature
 from khot.nn._evaluation import EvalMode, noise_free
 from khot.nn._layer import SelectingLayer, checked_k
 from khot.nn._tempered import shown
-from khot.relaxations._arguments import at_most_all, position
+from khot.relaxations._arguments import at_most_all, check_switch, position
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
@@ -58,6 +58,8 @@ class RelaxedLayer(SelectingLayer):
             largest=largest,
             at_most=at_most,
         )
+        check_switch(name, "hard", hard)
+        check_switch(name, "learn_k", learn_k)
         self._relaxation = relaxation
         self.hard, self.options, self.k_max, self.calibrate = hard, options, k_max, calibrate
         _check_budget(name, relaxation, self._k, learn_k, k_max, hard)

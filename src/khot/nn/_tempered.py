@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import check_temperature, within_range
+from khot.relaxations._arguments import check_switch, check_temperature, within_range
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["Tempered", "shown"]
@@ -37,6 +37,7 @@ class Tempered(nn.Module):
         self.log_temperature = None
         self.kappa = None  # of a learned budget, which is kept in float32 too
         self._settled = True  # whether the temperature is what it should be, or still to be calibrated
+        check_switch(type(self).__name__, "learn_temperature", learn_temperature)
         if temperature is None:
             return
         value = _checked(type(self).__name__, temperature)

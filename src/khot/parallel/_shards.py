@@ -16,6 +16,7 @@ from khot.relaxations._arguments import (
     check_at_most,
     check_budget,
     check_mask,
+    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -73,7 +74,7 @@ def as_shards(
         dim: the selected dimension, along which the scores are split.
         mask: the mask of this shard.
         largest: False selects the smallest scores.
-        integer: True if a number k must be an integer.
+        integer: True if a number k must be an integer, as with ``hard=True``.
         others: what else must be the same in all processes.
         check: raises if another argument is wrong.
     """
@@ -83,6 +84,8 @@ def as_shards(
         last = position(name, scores, dim)
         check_at_most(name, k)  # as far as can be said before n is known
         check_temperature(name, temperature)
+        check_switch(name, "largest", largest)
+        check_switch(name, "hard", integer)
         if mask is not None:
             check_mask(name, scores, mask)
         for argument, value in (("k", k), ("temperature", temperature)):

@@ -30,6 +30,7 @@ from khot.relaxations._arguments import (
     check_choice,
     check_generator,
     check_mask,
+    check_switch,
     compute_dtype,
     directed,
     position,
@@ -143,6 +144,7 @@ def _drawn(
             raise TypeError(f"{name}: give k, how many are drawn")
         if mask is not None:
             check_mask(name, local, mask)
+        check_switch(name, "largest", largest)
         if argument == "probs" and not largest:
             raise ValueError(f"{name}: largest=False is for scores, got probs")
         return local.shape[last], {

@@ -157,6 +157,7 @@ def check_budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, int
 
 def check_count(name: str, scores: Tensor, k: int, dim: int, *, at_most: bool = False) -> int:
     """Check an integer k, 0 ≤ k ≤ n (or above n with ``at_most``), and return it as a Python int."""
+    check_switch(name, "at_most", at_most)
     if isinstance(k, Tensor):
         raise TypeError(
             f"{name}: k must be one integer, got a tensor: the result has k places, the same in all rows"

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    check_count,
+    check_mask,
+    check_switch,
+    directed,
+    position,
+)
 from khot.relaxations.entries import entries_of
 from khot.relaxations.facade import checked_options, topk, topk_matrix
 from khot.relaxations.hard import Order, check_order, gathered, known_to_exist, ranked_indices
@@ -124,6 +132,7 @@ def select(
     spec = get(method, name)
     checked_options(name, spec, options, spec.matrix)
     check_order(name, order)
+    check_switch(name, "hard", hard)
     last, shared = _checked(name, values, scores, dim, mask)
     k = check_count(name, scores, k, last, at_most=at_most)
     values = values if shared else values.movedim(last, -2)

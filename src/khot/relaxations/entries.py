@@ -13,6 +13,7 @@ from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     check_count,
+    check_switch,
     directed,
     position,
 )
@@ -94,6 +95,7 @@ def topk_entries(
     spec = get(method, name)
     checked_options(name, spec, options)
     check_order(name, order)
+    check_switch(name, "hard", hard)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last, at_most=at_most)
     settings: dict[str, Any] = {"temperature": temperature, **options}

@@ -95,10 +95,12 @@ def topk(
     name = "topk"
     spec = get(method, name)
     checked_options(name, spec, options)
+    check_switch(name, "hard", hard)
+    check_switch(name, "at_most", at_most)
+    check_switch(name, "capped", capped)
     if at_most:
         k = at_most_all(name, scores, k, position(name, scores, dim))
     scores = directed(name, scores, largest)
-    check_switch(name, "hard", hard)
     over = capped and not spec.bounded
     y = spec.weights(
         scores, k, temperature=temperature, dim=dim, mask=mask, hard=hard and not over, **options
@@ -220,6 +222,7 @@ def _rows(
     if not has_rows(spec):
         raise TypeError(f"{name}: method {spec.name!r} gives weights alone, it has no rows")
     checked_options(name, spec, options, spec.matrix)
+    check_switch(name, "hard", hard)
     last = position(name, scores, dim)
     k = check_count(name, scores, k, last)
     scores = directed(name, scores, largest)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from khot.relaxations._arguments import check_switch
+
 __all__ = ["allowed", "budget", "check_k", "check_positive", "compute_dtype", "per_row", "position"]
 
 Array = Any  # jax.Array or a tracer
@@ -80,6 +82,7 @@ def budget(name: str, k: Any, scores: Array, axis: int, *, integer: bool = False
 
 def allowed(name: str, scores: Array, mask: Array | None, largest: bool, axis: int) -> Array:
     """Rows whose largest are wanted, −inf where the mask excludes, in the dtype of computation."""
+    check_switch(name, "largest", largest)
     x = scores if largest else -scores
     if mask is not None:
         mask = jnp.asarray(mask)

@@ -17,6 +17,7 @@ from khot.interop.jax._arguments import allowed, budget, check_positive, per_row
 from khot.interop.jax._gates import LAPLACE, LOGISTIC, Gate, sparse_gate
 from khot.interop.jax._solver import solve
 from khot.interop.jax.hard import hard_topk
+from khot.relaxations._arguments import check_switch
 
 __all__ = ["laplace_topk", "sigmoid_topk", "sparse_topk"]
 
@@ -139,6 +140,7 @@ def _topk(
     last = position(name, scores, axis)
     budgets = budget(name, k, scores, last)
     check_positive(name, temperature)
+    check_switch(name, "hard", hard)
     x = allowed(name, scores, mask, largest, last)
     if x.shape[-1] == 0:
         return scores

@@ -26,6 +26,7 @@ from torch import Tensor
 from khot.kernels.availability import inside_forward_mode
 from khot.relaxations._arguments import (
     Number,
+    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -93,6 +94,8 @@ def successive_softmax_topk(
     """
     name = "successive_softmax_topk"
     check_temperature(name, temperature)
+    check_switch(name, "hard", hard)
+    check_switch(name, "capped", capped)
 
     def weights_of(z: Tensor, allowed: Allowed, budgets: Tensor | None, most: int) -> Tensor:
         tau = _per_row(name, scores, temperature, dim)
