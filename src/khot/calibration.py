@@ -17,14 +17,8 @@ import torch
 from torch import Tensor
 
 from khot import metrics
-from khot.relaxations._arguments import (
-    Number,
-    allowed_scores,
-    check_budget,
-    check_generator,
-    directed,
-    position,
-)
+from khot.relaxations._arguments import Number, allowed_scores, check_budget, directed, position
+from khot.relaxations._plain_arguments import check_generator
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 

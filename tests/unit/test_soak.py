@@ -1,13 +1,15 @@
 """The judgement of `make soak`: what grows is found, what varies is not."""
 
 import importlib.util
+import json
 import random
 import sys
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "tools" / "soak.py"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "tools" / "soak.py"
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +61,12 @@ def test_every_part_runs(soak):
     for part in soak.PARTS:
         if part is not soak.operators:  # tests/process makes these calls
             part()
+
+
+def test_the_page_states_the_committed_record():
+    record = json.loads((ROOT / "benchmarks/results/soak.json").read_text("utf-8"))
+    resident = [each["resident_mib"] for each in record["records"]]
+    grown = f"{record['growth']['resident_mib']:.1f} MiB, from {resident[0]:.0f} to {resident[-1]:.0f}"
+    page = " ".join((ROOT / "docs/processes.md").read_text("utf-8").split())
+    assert f"in {record['rounds']} rounds the resident memory grew by {grown}" in page
+    assert [record["growth"][kind] for kind in ("tensor_mib", "objects", "files", "threads")] == [0, 0, 0, 0]

@@ -28,7 +28,8 @@ from khot.designs._arguments import (
 from khot.designs._enumeration import all_k_hot
 from khot.designs._short_rows import ShortRows, short_rows
 from khot.relaxations import sigmoid_topk, straight_through
-from khot.relaxations._arguments import check_generator, compute_dtype
+from khot.relaxations._arguments import compute_dtype
+from khot.relaxations._plain_arguments import check_generator
 
 __all__ = ["KHotDistribution"]
 

@@ -14,14 +14,8 @@ from khot.designs._arguments import check_one_of, check_size, check_units
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get, names
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import (
-    allowed_scores,
-    check_at_most,
-    check_mask,
-    check_switch,
-    directed,
-    position,
-)
+from khot.relaxations._arguments import allowed_scores, check_at_most, check_mask, directed, position
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["sample"]
 

@@ -19,13 +19,13 @@ from khot.kernels.availability import has_values
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import (
     Number,
-    check_choice,
     check_mask,
     check_temperature,
     compute_dtype,
     per_row,
     position,
 )
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["Reduction", "check_reduction", "reduced"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["Gain", "check_gain", "check_relevance", "relative_gains"]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import options_of
 from khot.relaxations.registry import Relaxation, get
 

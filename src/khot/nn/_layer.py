@@ -10,7 +10,8 @@ from torch import Tensor
 
 from khot.nn._evaluation import EvalMode, check_eval_mode
 from khot.nn._tempered import Tempered, shown
-from khot.relaxations._arguments import allowed_scores, check_count, check_switch, directed, position
+from khot.relaxations._arguments import allowed_scores, check_count, directed, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.hard import ranked_indices
 
 __all__ = ["SelectingLayer", "checked_k", "whole_k"]

@@ -14,7 +14,8 @@ from khot.nn._calibration import CURE, check_calibrate, common_temperature
 from khot.nn._evaluation import EvalMode, noise_free
 from khot.nn._layer import SelectingLayer, checked_k
 from khot.nn._tempered import shown
-from khot.relaxations._arguments import at_most_all, check_switch, position
+from khot.relaxations._arguments import at_most_all, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import check_switch, check_temperature, within_range
+from khot.relaxations._arguments import check_temperature, within_range
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["Tempered", "shown"]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from khot.nn._relaxed import RelaxedLayer
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import topk
 from khot.relaxations.registry import Relaxation
 

@@ -16,7 +16,6 @@ from khot.relaxations._arguments import (
     check_at_most,
     check_budget,
     check_mask,
-    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -24,6 +23,7 @@ from khot.relaxations._arguments import (
     position,
     within_range,
 )
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["Shards", "as_shards"]
 

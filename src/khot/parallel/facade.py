@@ -12,7 +12,8 @@ from khot.parallel._agreement import agreed_sizes
 from khot.parallel._dtensors import is_dtensor, on_dtensor
 from khot.parallel._group import Group, ProcessGroup
 from khot.parallel.threshold import laplace_topk, sigmoid_topk, sparse_topk
-from khot.relaxations._arguments import Number, check_choice
+from khot.relaxations._arguments import Number
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["topk"]
 

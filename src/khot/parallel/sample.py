@@ -24,17 +24,8 @@ from khot.parallel._shards import Shards
 from khot.parallel._systematic import draw_systematic
 from khot.parallel._tree import draw_tree
 from khot.parallel._uniforms import stream_seed
-from khot.relaxations._arguments import (
-    Number,
-    allowed_scores,
-    check_choice,
-    check_generator,
-    check_mask,
-    check_switch,
-    compute_dtype,
-    directed,
-    position,
-)
+from khot.relaxations._arguments import Number, allowed_scores, check_mask, compute_dtype, directed, position
+from khot.relaxations._plain_arguments import check_choice, check_generator, check_switch
 from khot.relaxations.threshold._gates import LOGISTIC
 
 __all__ = ["sample"]

@@ -1,4 +1,4 @@
-"""Checks for the arguments that all operators share, in one place and with one wording.
+"""Checks for the scores, k, temperature, mask and dimension that all operators share, with one wording.
 
 An error names the function, the argument, the rule and the value. Numbers are always checked. The values of
 tensors are checked only where reading them needs no device synchronisation (plain CPU tensors in eager mode).
@@ -7,7 +7,6 @@ tensors are checked only where reading them needs no device synchronisation (pla
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = [
     "Number",
@@ -25,12 +25,9 @@ __all__ = [
     "budget",
     "check_at_most",
     "check_budget",
-    "check_choice",
     "check_count",
-    "check_generator",
     "check_hard",
     "check_mask",
-    "check_switch",
     "check_temperature",
     "compute_dtype",
     "directed",
@@ -112,12 +109,6 @@ def directed(name: str, scores: Tensor, largest: bool) -> Tensor:
     if largest or not isinstance(scores, Tensor) or scores.dtype not in _DTYPES:  # pyright: ignore[reportUnnecessaryIsInstance]
         return scores
     return -scores
-
-
-def check_switch(name: str, argument: str, value: bool) -> None:
-    """Check that ``value`` is True or False: a text such as "no" would count as True."""
-    if not isinstance(value, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be True or False, got {value!r}")
 
 
 def budget(name: str, scores: Tensor, k: Number | Tensor, dim: int, *, integer: bool = False) -> Tensor:
@@ -283,20 +274,6 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
         )
     value = value.to(dtype)  # in one view of a number: more of them are too many for AOTInductor (torch 2.13)
     return (value.unsqueeze(-1) if value.dim() else value).expand(*batch, 1)
-
-
-def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:
-    """Check that ``value`` is one of the ``choices``."""
-    known = list(choices)
-    if value not in known:
-        words = ", ".join(repr(word) for word in known[:-1])
-        raise ValueError(f"{name}: {argument} must be {words} or {known[-1]!r}, got {value!r}")
-
-
-def check_generator(name: str, generator: torch.Generator | None) -> None:
-    """Check that ``generator`` is a generator, or None for torch's global one."""
-    if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
 
 
 def check_temperature(name: str, temperature: Number | Tensor, argument: str = "temperature") -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import check_generator
+from khot.relaxations._plain_arguments import check_generator
 
 __all__ = ["Noise", "gumbel", "normal", "replay", "state_of"]
 

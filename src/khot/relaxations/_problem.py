@@ -22,7 +22,6 @@ from khot.relaxations._arguments import (
     allowed_scores,
     budget,
     check_count,
-    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -32,6 +31,7 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations._ranked_rows import RowsOf, WeightsOf
 from khot.relaxations._settled import settle
 from khot.relaxations._small_rows import SmallKernel, small_matrix, small_weights

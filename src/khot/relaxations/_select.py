@@ -11,15 +11,8 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import (
-    Number,
-    allowed_scores,
-    check_count,
-    check_mask,
-    check_switch,
-    directed,
-    position,
-)
+from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.entries import entries_of
 from khot.relaxations.facade import checked_options, topk, topk_matrix
 from khot.relaxations.hard import Order, check_order, gathered, known_to_exist, ranked_indices

@@ -9,14 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import (
-    Number,
-    allowed_scores,
-    check_count,
-    check_switch,
-    directed,
-    position,
-)
+from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import Order, check_order, ranked_indices
 from khot.relaxations.registry import Relaxation, get

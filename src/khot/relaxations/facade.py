@@ -15,7 +15,6 @@ from khot.relaxations._arguments import (
     allowed_scores,
     at_most_all,
     check_count,
-    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -23,6 +22,7 @@ from khot.relaxations._arguments import (
     position,
 )
 from khot.relaxations._capped import capped_weights
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.hard import ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through

@@ -24,12 +24,12 @@ from khot.relaxations._arguments import (
     allowed_scores,
     budget,
     check_budget,
-    check_choice,
     check_mask,
     compute_dtype,
     directed,
     position,
 )
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["Order", "check_order", "gathered", "hard_topk", "padded", "ranked_indices"]
 

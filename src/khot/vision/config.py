@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
 from khot.untrusted_files import read_object

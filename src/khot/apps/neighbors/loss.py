@@ -31,7 +31,8 @@ from khot.losses.reduction import Reduction, check_reduction
 from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
 from khot.nn._tempered import Tempered
-from khot.relaxations._arguments import check_choice, compute_dtype
+from khot.relaxations._arguments import compute_dtype
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 

@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["Distribution", "check_density", "check_distribution", "layer_budgets"]
 

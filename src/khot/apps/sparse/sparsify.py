@@ -13,7 +13,7 @@ from khot.apps.sparse.budgets import Distribution, check_density, check_distribu
 from khot.apps.sparse.drop_and_grow import DropAndGrow
 from khot.apps.sparse.parametrization import TopKSparse
 from khot.apps.sparse.sparsification import Member, Scope, Sparsification
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["make_permanent", "sparsification_of", "sparsify"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["SCORES", "Case"]
 

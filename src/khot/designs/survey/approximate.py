@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.survey._units import check_units, drawn_units, expanded
-from khot.relaxations._arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice
 
 __all__ = ["approximate_variance"]
 

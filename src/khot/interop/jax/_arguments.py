@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from khot.relaxations._arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["allowed", "budget", "check_k", "check_positive", "compute_dtype", "per_row", "position"]
 

@@ -17,7 +17,7 @@ from khot.interop.jax._arguments import allowed, budget, check_positive, per_row
 from khot.interop.jax._gates import LAPLACE, LOGISTIC, Gate, sparse_gate
 from khot.interop.jax._solver import solve
 from khot.interop.jax.hard import hard_topk
-from khot.relaxations._arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["laplace_topk", "sigmoid_topk", "sparse_topk"]
 

@@ -20,14 +20,13 @@ from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,
-    check_generator,
-    check_switch,
     check_temperature,
     compute_dtype,
     directed,
     position,
 )
 from khot.relaxations._noise import gumbel
+from khot.relaxations._plain_arguments import check_generator, check_switch
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.straight_through import straight_through

@@ -29,9 +29,10 @@ from typing import Any, cast, get_args
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, check_choice, check_generator
+from khot.relaxations._arguments import Number
 from khot.relaxations._chunks import chunks
 from khot.relaxations._noise import Noise, gumbel, normal, replay, state_of
+from khot.relaxations._plain_arguments import check_choice, check_generator
 from khot.relaxations._problem import relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations.hard import hard_topk

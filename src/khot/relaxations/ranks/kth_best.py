@@ -13,7 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, allowed_scores, check_count, check_switch, directed, position
+from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.hard import gathered, ranked_indices
 from khot.relaxations.ranks._windows import matrix_from_ranks
 from khot.relaxations.ranks.pairwise import pairwise_ranks

@@ -21,7 +21,6 @@ from khot.kernels.loader import native
 from khot.kernels.sorting import TOO_LONG, argsort, unsorted
 from khot.relaxations._arguments import (
     Number,
-    check_choice,
     check_mask,
     check_temperature,
     compute_dtype,
@@ -31,6 +30,7 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.ranks._isotonic import Projection, project
 
 __all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]

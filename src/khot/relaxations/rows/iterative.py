@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from khot.kernels.sorting import argsort, unsorted
-from khot.relaxations._arguments import Number, check_choice, check_temperature
+from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, rows_of, softmax_rows, weights_of, where_allowed
 from khot.relaxations._small_rows import SmallKernel

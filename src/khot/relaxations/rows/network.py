@@ -25,7 +25,8 @@ from torch.nn.functional import pad
 
 from khot.kernels.availability import is_plain
 from khot.kernels.loops import loops_are_operations
-from khot.relaxations._arguments import Number, check_choice
+from khot.relaxations._arguments import Number
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, RowsOf, WeightsOf, in_full
 from khot.relaxations._recomputed import recomputed

@@ -19,7 +19,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from khot.relaxations._arguments import Number, check_choice, check_temperature, compute_dtype, position
+from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.rows._sorted_transport import transport_rows, transport_weights

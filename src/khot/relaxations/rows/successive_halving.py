@@ -28,7 +28,8 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.kernels.rounds import destinations
 from khot.kernels.sorting import argsort, unsorted
-from khot.relaxations._arguments import Number, check_choice
+from khot.relaxations._arguments import Number
+from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations._problem import attached, open_problem, relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations._small_rows import SmallKernel

@@ -26,7 +26,6 @@ from torch import Tensor
 from khot.kernels.availability import inside_forward_mode
 from khot.relaxations._arguments import (
     Number,
-    check_switch,
     check_temperature,
     compute_dtype,
     directed,
@@ -36,6 +35,7 @@ from khot.relaxations._arguments import (
     within_range,
 )
 from khot.relaxations._capped import capped_weights
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations._small_rows import SmallKernel

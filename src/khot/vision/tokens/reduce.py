@@ -12,7 +12,8 @@ from torch import nn
 
 from khot.estimators import Estimator
 from khot.nn.sampled import SampledTopK
-from khot.relaxations._arguments import check_choice, check_generator, check_temperature
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_choice, check_generator
 from khot.relaxations.facade import checked_options
 from khot.relaxations.hard import Order, check_order
 from khot.relaxations.registry import Relaxation, get
