@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
+from khot.relaxations._plain_arguments import is_number
+
 __all__ = ["capped_simplex", "k_hot", "rounded_k_hot"]
 
 # How far Σy may stray from k, relative to max(k, 1): the accuracy the operators promise.
@@ -110,6 +112,10 @@ class rounded_k_hot(Constraint):
 
 
 def _checked(k: float | Tensor, name: str) -> float | Tensor:
-    if not isinstance(k, Tensor) and not 0 <= k < float("inf"):
+    if isinstance(k, Tensor):
+        return k
+    if not is_number(k):
+        raise TypeError(f"{name}: k must be a number or a tensor, got {k!r}")
+    if not 0 <= k < float("inf"):
         raise ValueError(f"{name}: k must be finite and not negative, got {k}")
     return k

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from khot.constraints import SUM_TOLERANCE
+from khot.relaxations._plain_arguments import check_floating
 
 __all__ = [
     "check_one_of",
@@ -42,11 +44,7 @@ def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
             f"got {' and '.join(given) or 'none'}"
         )
     argument = given[0]
-    value = parameters[argument]
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(value).__name__}")
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {value.dtype}")
+    check_floating(name, argument, cast("Tensor", parameters[argument]))
     return argument
 
 

@@ -29,7 +29,7 @@ from khot.designs._enumeration import all_k_hot
 from khot.designs._short_rows import ShortRows, short_rows
 from khot.relaxations import sigmoid_topk, straight_through
 from khot.relaxations._arguments import compute_dtype
-from khot.relaxations._plain_arguments import check_generator
+from khot.relaxations._plain_arguments import check_generator, check_sample_shape
 
 __all__ = ["KHotDistribution"]
 
@@ -225,7 +225,9 @@ class KHotDistribution(Distribution):
         Returns:
             Zeros and ones of shape ``sample_shape`` + batch shape + (n,), in the dtype of the parameters.
         """
-        check_generator(f"{type(self).__name__}.sample", generator)
+        name = f"{type(self).__name__}.sample"
+        check_sample_shape(name, sample_shape)
+        check_generator(name, generator)
         with torch.no_grad():
             return self._settled(self._draw_k_hot(torch.Size(sample_shape), generator).to(self._dtype))
 
@@ -242,7 +244,9 @@ class KHotDistribution(Distribution):
             int64 indices of shape ``sample_shape`` + batch shape + (⌈k⌉,), increasing along the last
             dimension. If a draw has fewer than ⌈k⌉ ones, its last indices are n.
         """
-        check_generator(f"{type(self).__name__}.sample_indices", generator)
+        name = f"{type(self).__name__}.sample_indices"
+        check_sample_shape(name, sample_shape)
+        check_generator(name, generator)
         with torch.no_grad():
             indices = self._draw(torch.Size(sample_shape), generator)
             return indices if self._short is None else self._short.indices(indices)

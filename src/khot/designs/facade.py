@@ -15,7 +15,7 @@ from khot.designs.base import KHotDistribution
 from khot.designs.registry import get, names
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import allowed_scores, check_at_most, check_mask, directed, position
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_generator, check_sample_shape, check_switch
 
 __all__ = ["sample"]
 
@@ -82,6 +82,8 @@ def sample(
     check_units(name, argument, given, last)
     check_switch(name, "largest", largest)
     check_switch(name, "at_most", at_most)
+    check_sample_shape(name, sample_shape)
+    check_generator(name, generator)
     kind = get(design, name)
     if argument not in kind.parameters:
         takes = " or ".join(f"{each}=" for each in kind.parameters)

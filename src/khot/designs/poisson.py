@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, constraints
 
 from khot.designs._arguments import check_one_of, check_units, validates
+from khot.relaxations._plain_arguments import check_generator, check_sample_shape
 
 __all__ = ["Poisson"]
 
@@ -116,6 +117,9 @@ class Poisson(Distribution):
             sample_shape: how many draws, as a shape: ``(100,)`` for 100.
             generator: source of randomness; by default torch's global generator.
         """
+        name = f"{type(self).__name__}.sample"
+        check_sample_shape(name, sample_shape)
+        check_generator(name, generator)
         with torch.no_grad():
             shape = self._extended_shape(torch.Size(sample_shape))
             u = torch.rand(shape, dtype=torch.float64, device=self.probs.device, generator=generator)
@@ -130,7 +134,8 @@ class Poisson(Distribution):
         n = self.event_shape[0]
         if n > 20:
             raise ValueError(f"Poisson: enumerate_support gives at most 2²⁰ vectors, got n = {n}")
-        bits = torch.arange(2**n, device=self.probs.device).unsqueeze(-1) >> torch.arange(n)
+        device = self.probs.device
+        bits = torch.arange(2**n, device=device).unsqueeze(-1) >> torch.arange(n, device=device)
         rows = (bits & 1).to(self.probs).view(-1, *(1 for _ in self.batch_shape), n)
         return rows.expand(2**n, *self.batch_shape, n) if expand else rows
 

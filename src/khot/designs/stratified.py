@@ -10,6 +10,7 @@ from torch import Tensor
 
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get
+from khot.relaxations._plain_arguments import check_tensor
 
 __all__ = ["Stratified"]
 
@@ -125,6 +126,7 @@ class Stratified(KHotDistribution):
 
 def _members(strata: Tensor) -> list[Tensor]:
     """The units of each stratum, increasing."""
+    check_tensor("Stratified", "strata", strata)
     if strata.is_floating_point() or strata.dim() != 1 or strata.numel() == 0:
         got = f"{strata.dtype} of shape {tuple(strata.shape)}"
         raise ValueError(f"Stratified: strata must be integers of shape (n,), got {got}")
@@ -142,8 +144,8 @@ def _of_class(
     scores: Tensor | None,
     validate_args: bool | None,
 ) -> list[KHotDistribution]:
-    if k is None or len(k) != len(members):
-        got = None if k is None else list(k)
+    if k is None or not isinstance(k, Sequence | Tensor) or len(k) != len(members):  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = list(k) if isinstance(k, Sequence | Tensor) else k
         raise ValueError(f"Stratified: k must have one size for each of {len(members)} strata, got {got}")
     n = sum(map(len, members))
     for name, given in (("probs", probs), ("scores", scores)):

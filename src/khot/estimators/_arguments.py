@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
 from torch import Tensor
 
 from khot.designs import KHotDistribution
 from khot.designs.registry import get
 from khot.relaxations._arguments import allowed_scores, check_budget, compute_dtype, directed, position
+from khot.relaxations._plain_arguments import check_generator
 
 __all__ = ["Design", "distribution_of", "has_log_prob", "inclusion_of", "parameter_of", "rows_of"]
 
@@ -16,10 +18,17 @@ Design = str | type[KHotDistribution]
 
 
 def rows_of(
-    name: str, scores: Tensor, k: float, dim: int, mask: Tensor | None, largest: bool
+    name: str,
+    scores: Tensor,
+    k: float,
+    dim: int,
+    mask: Tensor | None,
+    largest: bool,
+    generator: torch.Generator | None,
 ) -> tuple[Tensor, int, int]:
     """The checked scores with the drawn dimension last, in the dtype of computation; k; the dimension."""
     last = position(name, scores, dim)
+    check_generator(name, generator)
     if isinstance(k, Tensor):
         raise TypeError(f"{name}: k must be a number, got a tensor")
     check_budget(name, scores, k, last, integer=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from khot.estimators.registry import Estimator, get
 from khot.estimators.score_function import score_function_loss
+from khot.relaxations._plain_arguments import check_floating, check_integer
 
 __all__ = ["estimate_gradient"]
 
@@ -52,8 +53,8 @@ def estimate_gradient(
     """
     name = "estimate_gradient"
     chosen = get(estimator, name)
-    if not isinstance(samples, int) or samples < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name}: samples must be a positive integer, got {samples}")
+    check_integer(name, "samples", samples)
+    check_floating(name, "scores", scores)
     with torch.enable_grad():
         leaf = scores.detach().clone().requires_grad_()
         if chosen.needs_losses:

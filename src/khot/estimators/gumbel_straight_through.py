@@ -54,6 +54,6 @@ def gumbel_straight_through(
     Reference: Kool, van Hoof & Welling (2019) for the sample; Jang, Gu & Poole (2017), Categorical
     Reparameterization with Gumbel-Softmax, for k = 1.
     """
-    rows, k, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest, generator)
     x = gumbel_topk(rows, k, temperature=temperature, generator=generator, hard=True)
     return x.to(scores.dtype).movedim(-1, last)

@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable  # pyright: ignore[repor
 from khot.estimators._arguments import rows_of
 from khot.estimators.registry import register
 from khot.relaxations._noise import gumbel
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
@@ -119,7 +120,8 @@ def imle(
     """
     if not 0 < step < math.inf:
         raise ValueError(f"imle: step must be positive and finite, got {step}")
-    rows, k, last = rows_of("imle", scores, k, dim, mask, largest)
+    check_switch("imle", "symmetric", symmetric)
+    rows, k, last = rows_of("imle", scores, k, dim, mask, largest, generator)
     return _selected(rows, k, step, symmetric, generator).to(scores.dtype).movedim(-1, last)
 
 
@@ -164,7 +166,8 @@ def adaptive_imle(
     Reference: Minervini, Franceschi & Niepert (2023), Adaptive Perturbation-Based Gradient Estimation for
     Discrete Latent Variable Models.
     """
-    rows, k, last = rows_of("adaptive_imle", scores, k, dim, mask, largest)
+    check_switch("adaptive_imle", "symmetric", symmetric)
+    rows, k, last = rows_of("adaptive_imle", scores, k, dim, mask, largest, generator)
     x = _selected(rows, k, step or AdaptiveStep(), symmetric, generator)
     return x.to(scores.dtype).movedim(-1, last)
 

@@ -65,7 +65,7 @@ def reinmax(
     """
     name = "reinmax"
     check_log_prob(name, design)
-    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
     made = distribution_of(rows, k, design)
     pi = inclusion_of(made)
     x = made.sample((), generator)

@@ -57,7 +57,7 @@ def relaxed_subset(
 
     Reference: Xie & Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations.
     """
-    rows, k, last = rows_of("relaxed_subset", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("relaxed_subset", scores, k, dim, mask, largest, generator)
     noisy = rows + gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
     x = successive_softmax_topk(noisy, k, temperature=temperature, capped=capped, hard=hard)
     return x.to(scores.dtype).movedim(-1, last)

@@ -60,7 +60,7 @@ def sampled_straight_through(
     """
     name = "sampled_straight_through"
     get(design, name)
-    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
     made = distribution_of(rows, k, design)
     x = straight_through(inclusion_of(made), made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

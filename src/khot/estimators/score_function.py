@@ -58,7 +58,7 @@ def score_function(
     """
     name = "score_function"
     check_law(name, design)
-    rows, k, last = rows_of(name, scores, k, dim, mask, largest)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
     drawn, _ = scored_draw(design, rows.detach(), k, 1, generator)
     x = drawn[0].to(scores.dtype).movedim(-1, last)
     return cast("Tensor", _NoPathwiseGradient.apply(x, scores))  # pyright: ignore[reportUnknownMemberType]
@@ -112,7 +112,7 @@ def score_function_loss(
     name = "score_function_loss"
     check_samples(name, samples)
     check_law(name, design)
-    rows, k, _ = rows_of(name, scores, k, -1, mask, largest)
+    rows, k, _ = rows_of(name, scores, k, -1, mask, largest, generator)
     drawn, log_prob = scored_draw(design, rows, k, samples, generator)
     losses = f(drawn.to(scores.dtype))
     if losses.shape != drawn.shape[:-1]:

@@ -52,7 +52,7 @@ def simple(
     Reference: Ahmed, Zeng, Niepert & Van den Broeck (2023), SIMPLE: A Gradient Estimator for k-Subset
     Sampling.
     """
-    rows, k, last = rows_of("simple", scores, k, dim, mask, largest)
+    rows, k, last = rows_of("simple", scores, k, dim, mask, largest, generator)
     made = distribution_of(rows, k, "conditional_poisson")
     x = straight_through(made.mean, made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

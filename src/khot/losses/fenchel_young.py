@@ -25,7 +25,7 @@ from khot.relaxations._arguments import (
     per_row,
     position,
 )
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, check_tensor
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate
@@ -146,7 +146,8 @@ class FenchelYoungLoss(nn.Module):
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
-            f"method={self.method!r}, temperature={self.temperature:g}, reduction={self.reduction!r}{options}"
+            f"method={self.method!r}, temperature={self.temperature:g}, dim={self.dim}, "
+            f"reduction={self.reduction!r}{options}"
         )
 
 
@@ -203,6 +204,7 @@ def _gate(name: str, method: str, options: dict[str, Any]) -> Gate:
 
 def _checked(name: str, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """The target in the dtype of computation: its sum is the budget, and a half type would round that."""
+    check_tensor(name, "target", target)
     if target.shape != scores.shape:
         raise ValueError(
             f"{name}: target must have the shape of scores, {tuple(scores.shape)}, "

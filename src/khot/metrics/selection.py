@@ -24,6 +24,7 @@ from khot.relaxations._arguments import (
     position,
 )
 from khot.relaxations._chunks import chunks
+from khot.relaxations._plain_arguments import check_floating, check_switch
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["entropy", "nccs", "topk_overlap", "weight_on_topk"]
@@ -117,6 +118,7 @@ def entropy(
         1.0
     """
     last = position("entropy", weights, dim, "weights")
+    check_switch("entropy", "normalized", normalized)
     y = weights.to(compute_dtype(weights)).clamp(0, 1)
     count = torch.full((), y.shape[last], dtype=y.dtype, device=y.device)
     if mask is not None:
@@ -153,8 +155,7 @@ def nccs(true: Tensor, approx: Tensor) -> Tensor:
     Reference: Pietruszka, Borchmann & Graliński (2021), Successive Halving Top-k Operator.
     """
     for argument, value in (("true", true), ("approx", approx)):
-        if not value.is_floating_point():
-            raise TypeError(f"nccs: {argument} must have a floating-point dtype, got {value.dtype}")
+        check_floating("nccs", argument, value)
         if value.dim() < 2 or value.shape[-2] == 0:
             raise ValueError(
                 f"nccs: {argument} must hold one vector or more, shape (…, count, d), "
@@ -177,10 +178,11 @@ def _true_topk(
 ) -> tuple[int, Tensor, Tensor]:
     """The position of ``dim``, the true selection in the dtype of computation, and its size per row."""
     last = position(name, scores, dim)
-    if not weights.is_floating_point() or weights.shape != scores.shape:
+    check_floating(name, "weights", weights)
+    if weights.shape != scores.shape:
         raise ValueError(
-            f"{name}: weights must be floating-point, of the shape of scores, {tuple(scores.shape)}, "
-            f"got {weights.dtype} of shape {tuple(weights.shape)}"
+            f"{name}: weights must have the shape of scores, {tuple(scores.shape)}, "
+            f"got {tuple(weights.shape)}"
         )
     budget(name, scores, k, last, integer=True)
     if mask is not None:

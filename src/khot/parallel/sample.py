@@ -25,7 +25,7 @@ from khot.parallel._systematic import draw_systematic
 from khot.parallel._tree import draw_tree
 from khot.parallel._uniforms import stream_seed
 from khot.relaxations._arguments import Number, allowed_scores, check_mask, compute_dtype, directed, position
-from khot.relaxations._plain_arguments import check_choice, check_generator, check_switch
+from khot.relaxations._plain_arguments import check_choice, check_generator, check_sample_shape, check_switch
 from khot.relaxations.threshold._gates import LOGISTIC
 
 __all__ = ["sample"]
@@ -129,7 +129,7 @@ def _drawn(
             check_one_of(name, parameters)
         last = position(name, local, dim, argument)
         check_choice(name, "design", design, _DESIGNS)
-        _check_sample_shape(name, sample_shape)
+        check_sample_shape(name, sample_shape)
         check_generator(name, generator)
         if k is None:
             raise TypeError(f"{name}: give k, how many are drawn")
@@ -182,11 +182,6 @@ def _drawn(
         x = draw_tree(inclusion, whole, sizes, draws, stream_seed(generator, device), group)
     x = x[..., : shape[-1]].to(local.dtype).reshape(*sample_shape, *shape)
     return x.movedim(-1, last - local.dim())
-
-
-def _check_sample_shape(name: str, shape: Any) -> None:
-    if not hasattr(shape, "__len__") or not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ValueError(f"{name}: sample_shape must be a tuple of integers ≥ 0, got {shape!r}")
 
 
 def _inclusion(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_floating, check_switch, is_scores
 
 __all__ = [
     "Number",
@@ -22,6 +22,7 @@ __all__ = [
     "allowed_scores",
     "as_rows",
     "at_most_all",
+    "broadcasts_to",
     "budget",
     "check_at_most",
     "check_budget",
@@ -42,7 +43,6 @@ __all__ = [
 
 Number = int | float
 _NUMBER = (int, float, np.integer, np.floating, torch.SymInt, torch.SymFloat)
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 class Rows(NamedTuple):
@@ -79,16 +79,7 @@ def as_rows(
 
 def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> int:
     """The non-negative index of ``dim``, after checking that ``scores`` is a floating-point tensor."""
-    if not isinstance(scores, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(scores).__name__}")
-    if scores.dtype not in _DTYPES:
-        few = ", which has too few digits" if scores.is_floating_point() else ""
-        raise TypeError(
-            f"{name}: {argument} must have a floating-point dtype, got {scores.dtype}{few}; "
-            f"use {argument}.float()"
-        )
-    if scores.layout != torch.strided:
-        raise TypeError(f"{name}: {argument} must be dense, got {scores.layout}; use {argument}.to_dense()")
+    check_floating(name, argument, scores)
     if scores.dim() == 0:
         raise ValueError(f"{name}: {argument} must have at least one dimension, got a scalar tensor")
     if not isinstance(dim, int) or isinstance(dim, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -106,7 +97,7 @@ def directed(name: str, scores: Tensor, largest: bool) -> Tensor:
     if largest is True:
         return scores
     check_switch(name, "largest", largest)
-    if largest or not isinstance(scores, Tensor) or scores.dtype not in _DTYPES:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if largest or not is_scores(scores):
         return scores
     return -scores
 
@@ -183,7 +174,7 @@ def check_mask(name: str, scores: Tensor, mask: Tensor) -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: mask must be a boolean tensor (True = may be selected), got {got}")
-    if not _broadcasts_to(mask.shape, scores.shape):
+    if not broadcasts_to(mask.shape, scores.shape):
         raise ValueError(
             f"{name}: mask must broadcast to scores.shape = {tuple(scores.shape)}, "
             f"got shape {tuple(mask.shape)}"
@@ -267,7 +258,7 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
             # By a product: what torch.full makes of a number, Dynamo takes for a constant.
             return (torch.ones((), dtype=dtype, device=scores.device) * value).expand(*batch, 1)
         return torch.full((), float(value), dtype=dtype, device=scores.device).expand(*batch, 1)
-    if not _broadcasts_to(value.shape, batch):
+    if not broadcasts_to(value.shape, batch):
         raise ValueError(
             f"{name}: {argument} must broadcast to scores.shape without dim {dim}, {tuple(batch)}, "
             f"got shape {tuple(value.shape)}"
@@ -306,5 +297,6 @@ def _extremes(value: Tensor) -> tuple[float, float]:
     return low.item(), high.item()
 
 
-def _broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
+def broadcasts_to(shape: torch.Size, target: torch.Size) -> bool:
+    """Whether a tensor of this shape can be expanded to the target."""
     return len(shape) <= len(target) and all(shape[-i] in (1, target[-i]) for i in range(1, len(shape) + 1))

@@ -11,8 +11,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from khot.relaxations._plain_arguments import check_generator
-
 __all__ = ["Noise", "gumbel", "normal", "replay", "state_of"]
 
 Noise = Literal["normal", "gumbel"]
@@ -25,7 +23,6 @@ def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
 
 def gumbel(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """Standard Gumbel variables."""
-    check_generator("gumbel noise", generator)
     drawn = torch.rand(shape, dtype=torch.float64, device=device, generator=generator)
     return -torch.log(-torch.log(drawn.clamp_min(torch.finfo(drawn.dtype).tiny)))
 

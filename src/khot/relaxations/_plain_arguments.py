@@ -1,4 +1,4 @@
-"""Checks of arguments that need no scores: switches, choices, integers, generators.
+"""Checks of arguments that need no scores: switches, choices, integers, generators, types of tensors.
 
 An error names the function, the argument, the rule and the value.
 """
@@ -6,13 +6,26 @@ An error names the function, the argument, the rule and the value.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["check_choice", "check_generator", "check_integer", "check_switch", "check_tensor", "is_integer"]
+__all__ = [
+    "check_choice",
+    "check_floating",
+    "check_generator",
+    "check_integer",
+    "check_sample_shape",
+    "check_switch",
+    "check_tensor",
+    "is_integer",
+    "is_number",
+    "is_scores",
+]
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def check_switch(name: str, argument: str, value: bool) -> None:
@@ -38,8 +51,13 @@ def check_integer(name: str, argument: str, value: Any, least: int = 1) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether ``value`` is an integer of Python or NumPy; True is none."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    """Whether ``value`` is an integer of Python, NumPy or a traced graph; True is none."""
+    return isinstance(value, (int, np.integer, torch.SymInt)) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a real number of Python or NumPy; True is none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def check_generator(name: str, generator: torch.Generator | None) -> None:
@@ -48,7 +66,34 @@ def check_generator(name: str, generator: torch.Generator | None) -> None:
         raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
 
 
+def check_sample_shape(name: str, shape: Any) -> None:
+    """Check that ``shape`` says how many draws: a tuple of integers."""
+    sizes = cast("tuple[Any, ...]", tuple(shape) if isinstance(shape, (tuple, list)) else (None,))  # pyright: ignore[reportUnknownArgumentType]
+    if not all(map(is_integer, sizes)):
+        raise TypeError(f"{name}: sample_shape must be a tuple of integers, got {shape!r}")
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"{name}: sample_shape must not be negative, got {sizes}")
+
+
 def check_tensor(name: str, argument: str, value: Tensor) -> None:
     """Check that ``value`` is a tensor."""
     if not isinstance(value, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be a tensor, got {type(value).__name__}")
+        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(value).__name__}")
+
+
+def check_floating(name: str, argument: str, value: Tensor) -> None:
+    """Check that ``value`` is a dense floating-point tensor with enough digits."""
+    check_tensor(name, argument, value)
+    if value.dtype not in _DTYPES:
+        few = ", which has too few digits" if value.is_floating_point() else ""
+        raise TypeError(
+            f"{name}: {argument} must have a floating-point dtype, got {value.dtype}{few}; "
+            f"use {argument}.float()"
+        )
+    if value.layout != torch.strided:
+        raise TypeError(f"{name}: {argument} must be dense, got {value.layout}; use {argument}.to_dense()")
+
+
+def is_scores(value: Any) -> bool:
+    """Whether ``value`` is a tensor of a dtype that scores may have."""
+    return isinstance(value, Tensor) and value.dtype in _DTYPES

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, allowed_scores, check_count, check_mask, directed, position
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_floating, check_switch
 from khot.relaxations.entries import entries_of
 from khot.relaxations.facade import checked_options, topk, topk_matrix
 from khot.relaxations.hard import Order, check_order, gathered, known_to_exist, ranked_indices
@@ -194,9 +194,7 @@ def _readable(values: Tensor, scores: Tensor) -> Tensor:
 def _checked(name: str, values: Tensor, scores: Tensor, dim: int, mask: Tensor | None) -> tuple[int, bool]:
     """The non-negative index of ``dim``, and whether the values are one table for all rows."""
     last = position(name, scores, dim)
-    if not isinstance(values, Tensor) or not values.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: values must be a floating-point tensor, got {got}")
+    check_floating(name, "values", values)
     shared = values.dim() == 2 and scores.dim() > 1 and values.shape[0] == scores.shape[last]
     if not shared and values.shape[:-1] != scores.shape:
         raise ValueError(

@@ -96,12 +96,12 @@ def register(spec: Relaxation) -> Relaxation:
     return spec
 
 
-def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
+def get(method: str | Relaxation, caller: str = "get") -> Relaxation:
     """The relaxation called ``method``.
 
     Args:
         method: one of :func:`names`, or a :class:`Relaxation`, which is returned unchanged.
-        asked_by: the function named in error messages.
+        caller: the function named in error messages.
 
     Returns:
         The :class:`Relaxation`.
@@ -115,7 +115,7 @@ def get(method: str | Relaxation, asked_by: str = "get") -> Relaxation:
     if isinstance(method, str) and method in _SPECS:  # pyright: ignore[reportUnnecessaryIsInstance]
         return _SPECS[method]
     hint = "; did you mean dim= or temperature=?" if isinstance(method, int | float) else ""
-    raise ValueError(f"{asked_by}: unknown method {method!r}{hint}; known methods: {', '.join(names())}")
+    raise ValueError(f"{caller}: unknown method {method!r}{hint}; known methods: {', '.join(names())}")
 
 
 def names() -> list[str]:

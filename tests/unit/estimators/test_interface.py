@@ -228,7 +228,7 @@ def test_estimate_gradient_takes_rows_one_by_one():
         (
             lambda: estimate_gradient(lambda x: x.sum(-1), X, 2, "simple", samples=0),
             ValueError,
-            "estimate_gradient: samples must be a positive integer, got 0",
+            "estimate_gradient: samples must be at least 1, got 0",
         ),
     ],
 )

@@ -228,7 +228,7 @@ def test_the_module_is_the_function(method, options):
 
 
 def test_the_module_shows_its_settings():
-    expected = "FenchelYoungLoss(method='sparse', temperature=0.5, reduction='mean', norm=1.5)"
+    expected = "FenchelYoungLoss(method='sparse', temperature=0.5, dim=-1, reduction='mean', norm=1.5)"
     assert repr(FenchelYoungLoss(method="sparse", temperature=0.5, norm=1.5)) == expected
 
 

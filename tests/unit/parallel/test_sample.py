@@ -118,8 +118,7 @@ def test_without_a_generator_the_first_process_decides():
     ("arguments", "message"),
     [
         ({"design": "pareto"}, "design must be 'systematic' or 'tree_pivotal', got 'pareto'"),
-        ({"sample_shape": 3}, "sample_shape must be a tuple of integers ≥ 0, got 3"),
-        ({"sample_shape": (2, -1)}, "sample_shape must be a tuple of integers ≥ 0"),
+        ({"sample_shape": (2, -1)}, r"sample_shape must not be negative, got \(2, -1\)"),
         ({"k": 31}, "k must satisfy 0 <= k <= n = 30, got k = 31"),
         ({"k": 5}, "probs must sum to k = 5 over all processes"),
         ({"probs": torch.full((30,), 2.0)}, "probs must lie in"),
@@ -131,6 +130,11 @@ def test_wrong_arguments(arguments, message):
     given = {"probs": torch.full((30,), 0.1), "k": 3, **arguments}
     with pytest.raises(ValueError, match=message):
         parallel.sample(given.pop("scores", None), given.pop("k"), **given)
+
+
+def test_a_number_is_no_shape():
+    with pytest.raises(TypeError, match="sample: sample_shape must be a tuple of integers, got 3"):
+        parallel.sample(probs=torch.full((30,), 0.1), k=3, sample_shape=3)
 
 
 @pytest.mark.parametrize("n", range(1, 12))

@@ -131,7 +131,7 @@ def test_other_dtypes_and_transforms(method):
     [
         ({"values": torch.randn(2, 5)}, ValueError, "shape of scores and one dimension more"),
         ({"scores": torch.arange(10).view(2, 5)}, TypeError, "scores must have a floating-point dtype"),
-        ({"values": [1.0]}, TypeError, "values must be a floating-point tensor, got list"),
+        ({"values": [1.0]}, TypeError, r"values must be a torch\.Tensor, got list"),
         ({"k": 6}, ValueError, "0 <= k <= n = 5"),
         ({"k": torch.tensor(2)}, TypeError, "k must be one integer, got a tensor"),
         ({"order": "index"}, ValueError, "order must be 'score' or 'position', got 'index'"),

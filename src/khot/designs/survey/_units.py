@@ -5,22 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["check_floating", "check_units", "drawn_units", "expanded"]
+from khot.relaxations._plain_arguments import check_floating, check_tensor
+
+__all__ = ["check_units", "check_values", "drawn_units", "expanded"]
 
 
-def check_floating(name: str, argument: str, value: Tensor) -> None:
-    if not value.is_floating_point():
-        raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {value.dtype}")
+def check_values(name: str, argument: str, value: Tensor) -> None:
+    """Check a floating-point tensor over one unit or more."""
+    check_floating(name, argument, value)
     if value.dim() == 0 or value.shape[-1] == 0:
         raise ValueError(f"{name}: {argument} must have at least one unit, got shape {tuple(value.shape)}")
 
 
 def check_units(name: str, **given: Tensor) -> None:
     """Check that all given tensors are floating-point and have the same number of units."""
+    for argument, value in given.items():
+        check_tensor(name, argument, value)
     n = given["y"].shape[-1:]
     for argument, value in given.items():
         if argument != "indicators":
-            check_floating(name, argument, value)
+            check_values(name, argument, value)
         if value.shape[-1:] != n or (argument == "joint" and value.shape[-2:] != n + n):
             shapes = ", ".join(f"{key} {tuple(each.shape)}" for key, each in given.items())
             raise ValueError(f"{name}: all must be over the same n units, got {shapes}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from khot.designs._proportional import held_from
-from khot.designs.survey._units import check_floating
+from khot.designs.survey._units import check_values
 
 __all__ = ["inclusion_probabilities"]
 
@@ -34,7 +34,7 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
     Reference: Tillé (2006), Sampling Algorithms.
     """
     name = "inclusion_probabilities"
-    check_floating(name, "sizes", sizes)
+    check_values(name, "sizes", sizes)
     n = sizes.shape[-1]
     if not 0 <= k <= n:
         raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")

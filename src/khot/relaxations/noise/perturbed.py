@@ -32,7 +32,7 @@ from torch import Tensor
 from khot.relaxations._arguments import Number
 from khot.relaxations._chunks import chunks
 from khot.relaxations._noise import Noise, gumbel, normal, replay, state_of
-from khot.relaxations._plain_arguments import check_choice, check_generator
+from khot.relaxations._plain_arguments import check_choice, check_generator, check_integer, check_switch
 from khot.relaxations._problem import relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations.hard import hard_topk
@@ -102,6 +102,7 @@ def perturbed_topk(
     name = "perturbed_topk"
     check_samples(name, samples)
     check_choice(name, "noise", noise, _NOISES)
+    check_switch(name, "same_noise", same_noise)
     check_generator(name, generator)
 
     def weights_of(z: Tensor, allowed: Allowed, k: Tensor | None, most: int) -> Tensor:
@@ -114,10 +115,7 @@ def perturbed_topk(
 
 def check_samples(name: str, samples: int) -> None:
     """Raise unless ``samples`` is an integer of at least 2."""
-    if not isinstance(samples, int) or isinstance(samples, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: samples must be an integer, got {samples!r}")
-    if samples < 2:
-        raise ValueError(f"{name}: samples must be at least 2, got {samples}")
+    check_integer(name, "samples", samples, 2)
 
 
 def _selections(

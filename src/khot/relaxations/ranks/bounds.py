@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from khot.kernels.sorting import unsorted
-from khot.relaxations._arguments import check_temperature
+from khot.relaxations._arguments import check_temperature, position
 from khot.relaxations._cumulative import cumulative
+from khot.relaxations._plain_arguments import check_floating, is_integer
 
 __all__ = ["Lines", "RankBounds", "delta_bounds", "heaviside_bounds", "kth_best_bounds", "rank_bounds"]
 
@@ -86,6 +86,7 @@ def rank_bounds(lb: Tensor, ub: Tensor, k: int | None = None) -> RankBounds:
         ([1, 2, 2], [1, 3, 3], [True, False, False])
     """
     _check_box("rank_bounds", "lb", lb, "ub", ub)
+    position("rank_bounds", lb, -1, "lb")
     n = lb.shape[-1]
     if k is not None:
         _check_rank("rank_bounds", k, 0, n)
@@ -138,6 +139,7 @@ def kth_best_bounds(x_lb: Tensor, x_ub: Tensor, m_lb: Tensor, m_ub: Tensor, k: i
         ([2.0], [3.0])
     """
     _check_box("kth_best_bounds", "x_lb", x_lb, "x_ub", x_ub)
+    position("kth_best_bounds", x_lb, -1, "x_lb")
     _check_box("kth_best_bounds", "m_lb", m_lb, "m_ub", m_ub)
     _check_rank("kth_best_bounds", k, 1, m_lb.shape[-1])
     if x_lb.shape[:-1] != m_lb.shape:
@@ -237,9 +239,7 @@ def _padded(lower_slope: Tensor, lower_offset: Tensor, upper_slope: Tensor, uppe
 
 def _check_box(name: str, low_name: str, low: Tensor, high_name: str, high: Tensor) -> None:
     for argument, value in ((low_name, low), (high_name, high)):
-        if not isinstance(value, Tensor) or not value.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
-            got = value.dtype if isinstance(value, Tensor) else repr(value)  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{name}: {argument} must be a floating-point tensor, got {got}")
+        check_floating(name, argument, value)
     if low.shape != high.shape:
         raise ValueError(
             f"{name}: {low_name} and {high_name} must have the same shape, "
@@ -252,7 +252,7 @@ def _check_box(name: str, low_name: str, low: Tensor, high_name: str, high: Tens
 
 
 def _check_rank(name: str, k: int, first: int, n: int) -> None:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_integer(k):
         raise TypeError(f"{name}: k must be an integer, got {k!r}")
     if not first <= k <= n:
         raise ValueError(f"{name}: k must satisfy {first} <= k <= n = {n}, got {k}")

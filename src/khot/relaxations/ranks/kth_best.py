@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from khot.relaxations._arguments import Number, allowed_scores, check_count, directed, position
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_floating, check_switch
 from khot.relaxations.hard import gathered, ranked_indices
 from khot.relaxations.ranks._windows import matrix_from_ranks
 from khot.relaxations.ranks.pairwise import pairwise_ranks
@@ -67,9 +67,7 @@ def kth_best(
     """
     name = "kth_best"
     last = position(name, scores, dim)
-    if not isinstance(values, Tensor) or not values.is_floating_point():  # pyright: ignore[reportUnnecessaryIsInstance]
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: values must be a floating-point tensor, got {got}")
+    check_floating(name, "values", values)
     if values.shape[:-1] != scores.shape:
         raise ValueError(
             f"{name}: values must have the shape of scores and one dimension more, {(*scores.shape, 'd')}, "

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, check_mask, check_temperature, per_row, position
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["soft_median", "soft_quantile"]
@@ -127,6 +128,7 @@ def _quantile(
     if x.shape[last] == 0:
         raise ValueError(f"{name}: x must have an entry along dim {dim}, got shape {tuple(x.shape)}")
     check_temperature(name, temperature)
+    check_switch(name, "keepdim", keepdim)
     _check_probability(name, q)
     wide = x.double()
     tau = per_row(name, "temperature", wide, temperature, last)

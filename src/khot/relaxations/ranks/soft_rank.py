@@ -30,7 +30,7 @@ from khot.relaxations._arguments import (
     within_range,
     without_overflow,
 )
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, check_switch
 from khot.relaxations.ranks._isotonic import Projection, project
 
 __all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]
@@ -81,7 +81,7 @@ def soft_rank(
     Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
     name = "soft_rank"
-    last = _checked(name, x, temperature, regularization, dim, mask)
+    last = _checked(name, x, temperature, regularization, descending, dim, mask)
     if mask is None and regularization == "l2":
         ranks = _native(name, x, temperature, descending, last)
         if ranks is not None:
@@ -149,7 +149,7 @@ def soft_sort(
     Reference: Blondel, Teboul, Berthet & Djolonga (2020), Fast Differentiable Sorting and Ranking.
     """
     name = "soft_sort"
-    last = _checked(name, x, temperature, regularization, dim, mask)
+    last = _checked(name, x, temperature, regularization, descending, dim, mask)
     tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
     rows = x.to(compute_dtype(x)).movedim(last, -1)
     rows = rows if descending else -rows
@@ -203,11 +203,18 @@ def _allowed_first(rows: Tensor, targets: Tensor, allowed: Tensor) -> tuple[Tens
 
 
 def _checked(
-    name: str, x: Tensor, temperature: Number | Tensor, regularization: str, dim: int, mask: Tensor | None
+    name: str,
+    x: Tensor,
+    temperature: Number | Tensor,
+    regularization: str,
+    descending: bool,
+    dim: int,
+    mask: Tensor | None,
 ) -> int:
     last = position(name, x, dim, "x")
     check_temperature(name, temperature)
     check_regularization(name, regularization)
+    check_switch(name, "descending", descending)
     if mask is not None:
         check_mask(name, x, mask)
     return last

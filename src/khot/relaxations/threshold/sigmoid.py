@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._arguments import Number, broadcasts_to, check_temperature
+from khot.relaxations._plain_arguments import check_floating
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.threshold._family import gated_topk
 from khot.relaxations.threshold._gates import LOGISTIC
@@ -100,16 +101,19 @@ def inverse_sigmoid_topk(y: Tensor, *, temperature: Number | Tensor = 1.0) -> Te
         >>> torch.allclose(sigmoid_topk(inverse_sigmoid_topk(y), 2), y)
         True
     """
-    if not y.is_floating_point():
-        raise TypeError(f"inverse_sigmoid_topk: y must have a floating-point dtype, got {y.dtype}")
+    name = "inverse_sigmoid_topk"
+    check_floating(name, "y", y)
     if is_plain(y):
         low, high = y.detach().aminmax()
         if not (low >= 0 and high <= 1):
-            raise ValueError(
-                f"inverse_sigmoid_topk: y must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]"
-            )
-    check_temperature("inverse_sigmoid_topk", temperature)
-    return temperature * torch.logit(y)
+            raise ValueError(f"{name}: y must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]")
+    check_temperature(name, temperature)
+    if isinstance(temperature, Tensor) and not broadcasts_to(temperature.shape, y.shape):
+        raise ValueError(
+            f"{name}: temperature must broadcast to y.shape = {tuple(y.shape)}, "
+            f"got shape {tuple(temperature.shape)}"
+        )
+    return (temperature * torch.logit(y)).to(y.dtype)
 
 
 SPEC = register(

@@ -17,6 +17,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from khot.relaxations._arguments import Number
+from khot.relaxations._plain_arguments import is_number
 from khot.relaxations.registry import Relaxation, register
 from khot.relaxations.threshold._family import gated_topk
 from khot.relaxations.threshold._gates import Sparse
@@ -79,12 +80,12 @@ def sparse_topk(
 
 def sparse_gate(name: str, norm: float) -> Sparse:
     """The gate for this norm; errors name the function ``name``."""
-    if not isinstance(norm, (int, float)) or isinstance(norm, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_number(norm):
         raise TypeError(f"{name}: norm must be a number, got {type(norm).__name__}")
     if not 1 < norm <= 2:
         raise ValueError(f"{name}: norm must be in (1, 2], got {norm}")
     gate = _GATES.get(norm)
-    return Sparse(norm) if gate is None else gate
+    return Sparse(float(norm)) if gate is None else gate
 
 
 SPEC = register(
