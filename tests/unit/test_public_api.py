@@ -5,8 +5,6 @@ import importlib.util
 import inspect
 import pkgutil
 import re
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -15,23 +13,12 @@ import khot.parallel
 import khot.testing
 import khot.vision.training
 from khot.relaxations import registry
+from strategies.public_names import DOCS, documented, is_error, public_names
 
-DOCS = Path(__file__).parents[2] / "docs"
 #: Public names whose docstrings have no example that runs, and why.
 EXAMPLE_ELSEWHERE = {
     "khot.testing.check_relaxation": "takes a minute; relaxation_checks runs one of its checks",
 }
-
-
-def load_documented() -> ModuleType:
-    """The extension of Sphinx that knows the public modules and the pages that describe them."""
-    spec = importlib.util.spec_from_file_location("documented", DOCS / "_ext" / "documented.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-documented = load_documented()
 
 
 def is_result(kind: object) -> bool:
@@ -39,22 +26,7 @@ def is_result(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple)
 
 
-def is_error(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Exception)
-
-
-def public_names(*modules: str) -> dict:
-    """The functions and classes that modules list, by their full names."""
-    return {
-        f"{module}.{name}": found
-        for module in modules
-        for name in importlib.import_module(module).__all__
-        if inspect.isfunction(found := getattr(importlib.import_module(module), name))
-        or inspect.isclass(found)
-    }
-
-
-PUBLIC = public_names(*documented.MODULES)
+PUBLIC = public_names()
 MODULES = sorted(
     found.name
     for package in (

@@ -19,6 +19,7 @@ __all__ = [
     "check_integer",
     "check_sample_shape",
     "check_switch",
+    "check_switches",
     "check_tensor",
     "is_integer",
     "is_number",
@@ -32,6 +33,12 @@ def check_switch(name: str, argument: str, value: bool) -> None:
     """Check that ``value`` is True or False: a text such as "no" would count as True."""
     if not isinstance(value, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be True or False, got {value!r}")
+
+
+def check_switches(name: str, **switches: bool) -> None:
+    """Check that each is True or False."""
+    for argument, value in switches.items():
+        check_switch(name, argument, value)
 
 
 def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:

@@ -1,7 +1,6 @@
 """The shared arguments of operators in row form, and where tensors are checked."""
 
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -143,36 +142,6 @@ def test_tensors_of_any_integers_are_budgets_and_temperatures(dtype):
 def test_what_would_be_misunderstood_is_refused(method, scores, switches, message):
     with pytest.raises(TypeError, match=message):
         khot.topk(scores, 2, method=method, **switches)
-
-
-SCORES, VALUES, NOISE = torch.randn(2, 5), torch.randn(2, 5, 3), torch.Generator()
-WITH_SWITCHES = {
-    "hard_topk": lambda **switch: khot.hard_topk(SCORES, 2, **switch),
-    "topk_entries": lambda **switch: khot.topk_entries(SCORES, 2, **switch),
-    "topk_matrix": lambda **switch: khot.topk_matrix(SCORES, 2, **switch),
-    "topk_values": lambda **switch: khot.topk_values(SCORES, 2, **switch),
-    "select": lambda **switch: khot.select(VALUES, SCORES, 2, **switch),
-    "kth_best": lambda **switch: khot.kth_best(VALUES, SCORES, 2, **switch),
-    "sample": lambda **switch: khot.sample(SCORES, 2, **switch),
-    "calibrate_temperature": lambda **switch: khot.calibrate_temperature(SCORES, 2, entropy=0.5, **switch),
-    "simple": lambda **switch: khot.estimators.simple(SCORES, 2, **switch),
-    "imle": lambda **switch: khot.estimators.imle(SCORES, 2, **switch),
-    "TopK": lambda **switch: khot.nn.TopK(2, **switch),
-    "Select": lambda **switch: khot.nn.Select(2, **switch),
-    "TopKActivation": lambda **switch: khot.nn.TopKActivation(2, **switch),
-    "SampledTopK": lambda **switch: khot.nn.SampledTopK(2, **switch),
-    **{f"{method}_topk": partial(registry.get(method).weights, SCORES, 2) for method in registry.names()},
-}
-
-
-@pytest.mark.parametrize("name", WITH_SWITCHES)
-@pytest.mark.parametrize("switch", ["largest", "hard", "at_most", "capped", "learn_temperature", "learn_k"])
-def test_a_text_is_no_switch_anywhere(name, switch):
-    """Each function refuses "no", which Python takes for True, or says that it has no such argument."""
-    refused = rf"^({name}|topk): {switch} must be True or False, got 'no'$"
-    absent = "unexpected keyword|has no option|cannot be learned|needs an estimator with one"
-    with pytest.raises((TypeError, ValueError), match=f"{refused}|{absent}"):
-        WITH_SWITCHES[name](**{switch: "no"})
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "laplace", "normal", "sparse"])

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from khot.apps.dictionary._matching_pursuit import Algorithm, codes_of
 from khot.apps.dictionary._online import OnlineDictionary, first_atoms
+from khot.relaxations._plain_arguments import check_switches
 
 try:
     from sklearn.base import (  # pyright: ignore[reportMissingTypeStubs]
@@ -246,6 +247,7 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             ("n_components", 1),
         ):
             _integer(name, getattr(self, name), least, optional=name == "n_components")
+        check_switches("TopKDictionary", shuffle=self.shuffle, grow=self.grow, split_sign=self.split_sign)
         for name in ("tol", "replace_unused", "transform_tol"):
             value: Any = getattr(self, name)
             good = isinstance(value, (int, float, np.number)) and 0 <= float(value) < math.inf

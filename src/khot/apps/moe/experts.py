@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from khot.apps.moe._grouped import grouped_linear, lengths
 from khot.apps.moe.capacity import sorted_by_expert
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["Activation", "Experts", "spread_over_modules"]
 
@@ -62,6 +63,7 @@ class Experts(nn.Module):
         for argument, value in (("num_experts", num_experts), ("hidden", hidden), ("width", width)):
             if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ValueError(f"Experts: {argument} must be a positive integer, got {value!r}")
+        check_switch("Experts", "gated", gated)
         if activation not in get_args(Activation):
             known = ", ".join(get_args(Activation))
             raise ValueError(f"Experts: unknown activation {activation!r}; choose from {known}")

@@ -25,6 +25,7 @@ from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
 from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["replace_router", "restore_router"]
 
@@ -86,6 +87,9 @@ def replace_router(
         ('gate',)
     """
     name = "replace_router"
+    check_switch(name, "float32", float32)
+    if renormalise is not None:
+        check_switch(name, "renormalise", renormalise)
     gates = _gates(model)
     if not gates:
         raise ValueError(

@@ -35,6 +35,7 @@ from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
 from khot.nn._tempered import Tempered
+from khot.relaxations._plain_arguments import check_switches
 
 __all__ = ["Routed", "TopKRouter"]
 
@@ -123,6 +124,13 @@ class TopKRouter(CountsExperts, Tempered):
         dtype: torch.dtype | None = None,
     ) -> None:
         name = type(self).__name__
+        check_switches(
+            name,
+            renormalise=renormalise,
+            correction_bias=correction_bias,
+            force_balance=force_balance,
+            float32=float32,
+        )
         soft = routing != "topk"
         if not soft and (temperature != 1.0 or learn_temperature):
             raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")

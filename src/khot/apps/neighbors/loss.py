@@ -32,7 +32,7 @@ from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
 from khot.nn._tempered import Tempered
 from khot.relaxations._arguments import compute_dtype
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, check_switch
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import get
 
@@ -92,6 +92,7 @@ class NeighborLoss(Tempered):
         super().__init__(temperature, learn_temperature)
         if whole_k(name, k) < 1:
             raise ValueError(f"{name}: k must be at least 1, got {k}")
+        check_switch(name, "normalize", normalize)
         check_choice(name, "metric", metric, get_args(Metric))
         check_choice(name, "loss", loss, get_args(Kind))
         check_reduction(name, reduction)

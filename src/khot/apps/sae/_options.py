@@ -7,10 +7,20 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from khot.relaxations._plain_arguments import check_switch
+
 __all__ = ["ACTIVATIONS", "Activation", "Options"]
 
 Activation = Literal["topk", "batch_topk", "sigmoid_topk", "jumprelu"]
 ACTIVATIONS: tuple[str, ...] = get_args(Activation)
+_SWITCHES = (
+    "transcoder",
+    "skip",
+    "subtract_b_dec",
+    "normalize_decoder",
+    "scale_by_decoder_norm",
+    "multi_topk",
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,9 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, by name."""
+        for field in _SWITCHES:
+            check_switch("SparseAutoencoder", field, getattr(self, field))
+            object.__setattr__(self, field, bool(getattr(self, field)))  # also NumPy's, which JSON lacks
         for field in ("d_in", "num_latents", "d_out"):
             self._require(
                 field, "an integer ≥ 1", _is_integer(getattr(self, field)) and getattr(self, field) >= 1

@@ -46,6 +46,7 @@ from khot.apps.sae._options import Activation, Options
 from khot.apps.sae.files import FileFormat, read_folder, write_folder
 from khot.apps.sae.result import Latents, Reconstruction
 from khot.apps.sae.thresholds import first_threshold
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["SparseAutoencoder"]
 
@@ -118,6 +119,7 @@ class SparseAutoencoder(Converts):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_switch("SparseAutoencoder", "tied", tied)
         d_out = d_in if d_out is None else d_out
         ends = tuple(prefixes)
         self.options = options = Options(

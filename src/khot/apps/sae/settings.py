@@ -10,6 +10,7 @@ from typing import Any
 
 from khot.apps.sae._options import ACTIVATIONS, Activation
 from khot.apps.sae.autoencoder import SparseAutoencoder
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["TrainSettings"]
 
@@ -67,6 +68,8 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, by name; lists, as JSON has them, become tuples."""
+        check_switch("TrainSettings", "unit_decoder", self.unit_decoder)
+        object.__setattr__(self, "unit_decoder", bool(self.unit_decoder))  # JSON lacks NumPy's
         for field in ("prefixes", "temperature"):
             object.__setattr__(self, field, tuple(getattr(self, field)))
         integers = {"num_latents": 1, "k": 1, "steps": 1, "batch_size": 2, "candidates": 0, "dead_after": 1}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from khot.apps.sindy._budget import terms_of_each
+from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["MostFrequentTerms", "inclusion_frequencies"]
 
@@ -60,6 +61,7 @@ class MostFrequentTerms:
     ) -> None:
         if value not in ("median", "mean"):
             raise ValueError(f"MostFrequentTerms: value must be 'median' or 'mean', got {value!r}")
+        check_switch("MostFrequentTerms", "per_target", per_target)
         self.k, self.per_target, self.value = k, per_target, value
 
     def __call__(self, coefficients: Sequence[Any]) -> Array:

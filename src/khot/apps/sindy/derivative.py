@@ -19,6 +19,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from khot.relaxations._plain_arguments import check_switches
+
 try:
     from pysindy.differentiation.base import BaseDifferentiation  # pyright: ignore[reportMissingTypeStubs]
     from scipy import signal  # pyright: ignore[reportMissingTypeStubs]
@@ -71,6 +73,7 @@ class SmoothedDerivative(BaseDifferentiation):
         self.drop_edges = drop_edges
 
     def _differentiate(self, x: Any, t: Any = 1) -> Array:
+        check_switches("SmoothedDerivative", smooth_library=self.smooth_library, drop_edges=self.drop_edges)
         states = np.asarray(x, dtype=np.float64)
         step = _even_step(t, len(states))
         window = self._window(states)

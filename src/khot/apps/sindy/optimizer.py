@@ -29,6 +29,7 @@ from khot.apps.sindy._budget import shared_out, terms_of_each
 from khot.apps.sindy._equations import least_squares, reduce_equations
 from khot.apps.sindy._search import Method, Search
 from khot.apps.sindy.path import Criterion, TermPath, term_paths
+from khot.relaxations._plain_arguments import check_switch
 
 try:
     from pysindy.optimizers.base import BaseOptimizer  # pyright: ignore[reportMissingTypeStubs]
@@ -208,6 +209,8 @@ class ExactK(BaseOptimizer):
             )
         if self.search not in ("auto", "enumerate", "exchange"):
             raise ValueError(f"ExactK: search must be 'auto', 'enumerate' or 'exchange', got {self.search!r}")
+        for name in ("per_target", "soft_start", "normalize_columns", "copy_X", "unbias"):
+            check_switch("ExactK", name, getattr(self, name))
         for name, value in (("alpha", self.alpha), ("tolerance", self.tolerance)):
             number = isinstance(value, (int, float, np.number))  # pyright: ignore[reportUnnecessaryIsInstance]
             if not (number and 0 <= float(value) < np.inf):

@@ -28,6 +28,7 @@ from torch import Tensor
 from khot.apps.sparse._pattern import as_pattern, grouped, ungrouped
 from khot.apps.sparse.budgets import check_density
 from khot.nn._tempered import Tempered
+from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, get
@@ -95,6 +96,7 @@ class TopKSparse(Tempered):
         if density is not None:
             check_density(name, "density", density)
         check_density(name, "backward_density", backward_density)
+        check_switch(name, "hard", hard)
         relaxation = None if method is None else get(method, name)
         if relaxation is None and (temperature != 1.0 or not hard):
             raise ValueError(f"{name}: temperature and hard belong to a method, and method is None")

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from khot.relaxations._plain_arguments import check_switch
+
 __all__ = ["FolderImages"]
 
 _SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -41,6 +43,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, folder: str | Path, train: bool = True, size: int = 224, channels: int = 3) -> None:
+        check_switch("FolderImages", "train", train)
         _import_pillow()
         _check_shape(size, channels)
         self.classes = _class_names(Path(folder) / "train")

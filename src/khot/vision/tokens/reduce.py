@@ -13,7 +13,7 @@ from torch import nn
 from khot.estimators import Estimator
 from khot.nn.sampled import SampledTopK
 from khot.relaxations._arguments import check_temperature
-from khot.relaxations._plain_arguments import check_choice, check_generator
+from khot.relaxations._plain_arguments import check_choice, check_generator, check_switch
 from khot.relaxations.facade import checked_options
 from khot.relaxations.hard import Order, check_order
 from khot.relaxations.registry import Relaxation, get
@@ -119,6 +119,7 @@ def reduce_tokens(
     drawing = None
     if mode == "sampled":
         drawing = _estimator(name, estimator or "sampled_straight_through", design, options)
+    check_switch(name, "fuse", fuse)
     if fuse and mode in ("soft", "merge"):
         raise ValueError(f"{name}: fuse needs a mode that drops tokens, got mode {mode!r}")
     check_temperature(name, temperature)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from khot.relaxations._plain_arguments import check_integer, check_switch
 from khot.vision.data import FolderImages, ImageTensors
 from khot.vision.training.processes import Processes
 
@@ -38,6 +39,8 @@ def evaluate(
         >>> round(evaluate(nn.Flatten(), data)["top1"], 3)
         0.667
     """
+    check_integer("evaluate", "batch_size", batch_size)
+    check_switch("evaluate", "bfloat16", bfloat16)
     processes = processes or Processes()
     mine = torch.arange(processes.rank, len(data), processes.count)
     totals = torch.zeros(3, dtype=torch.float64)

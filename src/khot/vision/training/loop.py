@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from khot.relaxations._plain_arguments import check_switch
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
@@ -69,6 +70,7 @@ def train(
         ['epochs', 'network', 'parameters', 'seconds', 'test_loss', 'top1', 'top5', 'training']
     """
     output = Path(output)
+    check_switch("train", "sharded", sharded)
     check_safetensors()  # now, rather than after the first epoch
     with joined_processes() as processes, _kept_random_state():
         train_data, test_data = data or load_data(config, data_dir)
