@@ -133,9 +133,7 @@ SWITCHES = [
 
 @pytest.mark.parametrize(("name", "switch"), SWITCHES)
 def test_a_text_is_refused(name, switch):
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"(?i){switch}.* must be .*(true or |bool).*'no'"
-    ):
+    with pytest.raises((TypeError, ValueError), match=rf"(?i){switch}.* must be .*(true or |bool).*'no'"):
         CALLS[name](**{switch: "no"})
 
 

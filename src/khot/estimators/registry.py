@@ -124,9 +124,8 @@ class Estimator:
 
     def __str__(self) -> str:
         """Show the name and the options that are numbers, names or flags."""
-        shown = [
-            f"{key}={value}" for key, value in self.options.items() if isinstance(value, int | float | str)
-        ]
+        named = {key: name_of(value) if key == "design" else value for key, value in self.options.items()}
+        shown = [f"{key}={value}" for key, value in named.items() if isinstance(value, int | float | str)]
         return self.name + (f"({', '.join(shown)})" if shown else "")
 
 

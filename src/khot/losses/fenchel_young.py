@@ -27,7 +27,7 @@ from khot.relaxations._arguments import (
 )
 from khot.relaxations._plain_arguments import check_choice, check_tensor
 from khot.relaxations.facade import checked_options, topk
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate
 from khot.relaxations.threshold.sparse import sparse_gate
 
@@ -40,7 +40,7 @@ def fenchel_young_loss(
     scores: Tensor,
     target: Tensor,
     *,
-    method: str = "sigmoid",
+    method: str | Relaxation = "sigmoid",
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -113,7 +113,7 @@ class FenchelYoungLoss(nn.Module):
     def __init__(
         self,
         *,
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         temperature: float = 1.0,
         dim: int = -1,
         reduction: Reduction = "mean",
@@ -146,7 +146,7 @@ class FenchelYoungLoss(nn.Module):
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
-            f"method={self.method!r}, temperature={self.temperature:g}, dim={self.dim}, "
+            f"method={_name_of(self.method)!r}, temperature={self.temperature:g}, dim={self.dim}, "
             f"reduction={self.reduction!r}{options}"
         )
 
@@ -196,10 +196,15 @@ def _potential_gap(gate: Gate, y: Tensor, target: Tensor, dim: int) -> Tensor:
     return (gate.potential(target) - gate.potential(y.detach())).sum(dim)
 
 
-def _gate(name: str, method: str, options: dict[str, Any]) -> Gate:
-    check_choice(name, "method", method, (*_GATES, "sparse"))
+def _gate(name: str, method: str | Relaxation, options: dict[str, Any]) -> Gate:
+    chosen = _name_of(method)
+    check_choice(name, "method", chosen, (*_GATES, "sparse"))
     checked_options(name, get(method, name), options)
-    return _GATES[method] if method != "sparse" else sparse_gate(name, options.get("norm", 2.0))
+    return _GATES[chosen] if chosen != "sparse" else sparse_gate(name, options.get("norm", 2.0))
+
+
+def _name_of(method: str | Relaxation) -> str:
+    return method.name if isinstance(method, Relaxation) else method
 
 
 def _checked(name: str, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:

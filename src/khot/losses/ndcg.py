@@ -27,7 +27,7 @@ from khot.metrics._relevance import Gain, check_gain, check_relevance, relative_
 from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
 
 __all__ = ["NDCGLoss", "ndcg_loss"]
 
@@ -39,7 +39,7 @@ def ndcg_loss(
     k: int | None = None,
     temperature: Number | Tensor = 1.0,
     gain: Gain = "exponential",
-    method: str = "sigmoid",
+    method: str | Relaxation = "sigmoid",
     regularization: Regularization = "l2",
     dim: int = -1,
     mask: Tensor | None = None,
@@ -51,8 +51,9 @@ def ndcg_loss(
     .. math:: L = 1 - \frac{\sum_i w_i\, g_i / \log_2(1 + \rho_i)}{\sum_{r \le k} g_{(r)} / \log_2(1 + r)}
 
     with ρ the soft descending ranks of ``scores``, w its k-hot weights (1 without ``k``), g the gains and
-    :math:`g_{(r)}` the r-th largest gain. As τ → 0 it becomes 1 − NDCG@k if no scores are equal; equal scores
-    share their mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
+    :math:`g_{(r)}` the r-th largest gain. As τ → 0 it becomes 1 − NDCG@k if no scores are equal
+    (:func:`khot.metrics.ndcg_at_k` of the same gain; its default is ``"linear"``); equal scores share their
+    mean rank. A row without a relevant entry has loss 0 and no gradient (it counts in the mean).
     Cost: two sorts, and one evaluation of the operator if ``k`` is given.
 
     Args:
@@ -130,7 +131,7 @@ class NDCGLoss(nn.Module):
         k: int | None = None,
         temperature: float = 1.0,
         gain: Gain = "exponential",
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         regularization: Regularization = "l2",
         dim: int = -1,
         reduction: Reduction = "mean",
@@ -167,8 +168,9 @@ class NDCGLoss(nn.Module):
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
-            f"k={self.k}, temperature={self.temperature:g}, gain={self.gain!r}, method={self.method!r}, "
-            f"regularization={self.regularization!r}, dim={self.dim}, reduction={self.reduction!r}{options}"
+            f"k={self.k}, temperature={self.temperature:g}, gain={self.gain!r}, "
+            f"method={get(self.method).name!r}, regularization={self.regularization!r}, dim={self.dim}, "
+            f"reduction={self.reduction!r}{options}"
         )
 
 
@@ -177,7 +179,7 @@ def _check_settings(
     k: int | None,
     temperature: Number | Tensor,
     gain: str,
-    method: str,
+    method: str | Relaxation,
     options: dict[str, Any],
     regularization: str,
     reduction: Reduction,

@@ -18,7 +18,7 @@ from khot.losses.ranking_arguments import ranked_rows
 from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_at_most, check_budget, check_temperature, per_row
 from khot.relaxations.facade import checked_options, topk
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
 
 __all__ = ["RecallLoss", "recall_loss"]
 
@@ -28,7 +28,7 @@ def recall_loss(
     target: Tensor,
     k: Number | Tensor,
     *,
-    method: str = "sigmoid",
+    method: str | Relaxation = "sigmoid",
     temperature: Number | Tensor = 1.0,
     dim: int = -1,
     mask: Tensor | None = None,
@@ -101,7 +101,7 @@ class RecallLoss(nn.Module):
         self,
         k: Number,
         *,
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         temperature: float = 1.0,
         dim: int = -1,
         reduction: Reduction = "mean",
@@ -137,6 +137,6 @@ class RecallLoss(nn.Module):
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
-            f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, dim={self.dim}, "
-            f"reduction={self.reduction!r}{options}"
+            f"k={self.k}, method={get(self.method).name!r}, temperature={self.temperature:g}, "
+            f"dim={self.dim}, reduction={self.reduction!r}{options}"
         )

@@ -22,7 +22,8 @@ from khot.losses.reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import hard_topk
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
+from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
 
@@ -32,7 +33,7 @@ def topk_cross_entropy(
     target: Tensor,
     k: int | Sequence[float] = 5,
     *,
-    method: str = "sigmoid",
+    method: str | Relaxation = "sigmoid",
     temperature: Number | Tensor = 1.0,
     ignore_index: int = -100,
     reduction: Reduction = "mean",
@@ -117,7 +118,7 @@ class TopKCrossEntropy(nn.Module):
         self,
         k: int | Sequence[float] = 5,
         *,
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         temperature: float = 1.0,
         ignore_index: int = -100,
         reduction: Reduction = "mean",
@@ -152,18 +153,18 @@ class TopKCrossEntropy(nn.Module):
         """Show the settings."""
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return (
-            f"k={self.k}, method={self.method!r}, temperature={self.temperature:g}, "
+            f"k={self.k}, method={get(self.method).name!r}, temperature={self.temperature:g}, "
             f"ignore_index={self.ignore_index}, reduction={self.reduction!r}{options}"
         )
 
 
 def log_weights(
-    x: Tensor, k: int, method: str, temperature: Number | Tensor, options: dict[str, Any]
+    x: Tensor, k: int, method: str | Relaxation, temperature: Number | Tensor, options: dict[str, Any]
 ) -> Tensor:
     """The logarithms of the weights; for ``"sigmoid"`` they are right even where a weight underflows."""
     y = topk(x, k, method, temperature=temperature, **options)
     tiny = torch.finfo(y.dtype).tiny
-    if method != "sigmoid":
+    if get(method).weights is not sigmoid_topk:  # not its name: a copied object is another
         return torch.where(x == -math.inf, -math.inf, y.clamp_min(tiny).log())
     allowed = x != -math.inf
     saturated = allowed.sum(-1, keepdim=True) <= k

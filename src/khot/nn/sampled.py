@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from khot import estimators
 from khot.estimators import Estimator
+from khot.estimators._arguments import Design
 from khot.nn._evaluation import EvalMode
 from khot.nn._layer import SelectingLayer, whole_k
 from khot.relaxations._arguments import position
@@ -56,7 +57,7 @@ class SampledTopK(SelectingLayer):
         self,
         k: int,
         *,
-        design: str | None = None,
+        design: Design | None = None,
         estimator: str | Estimator = "sampled_straight_through",
         temperature: float | None = None,
         learn_temperature: bool = False,

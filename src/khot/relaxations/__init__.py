@@ -19,7 +19,7 @@ from khot.relaxations.ranks.pairwise import pairwise_topk
 from khot.relaxations.ranks.quantiles import soft_median, soft_quantile
 from khot.relaxations.ranks.soft_rank import soft_rank, soft_sort
 from khot.relaxations.ranks.soft_rank_topk import soft_rank_topk
-from khot.relaxations.registry import Relaxation
+from khot.relaxations.registry import Relaxation, get, names, register, specs
 from khot.relaxations.rows.iterative import iterative_topk
 from khot.relaxations.rows.network import network_topk
 from khot.relaxations.rows.neuralsort import neuralsort_topk
@@ -42,6 +42,7 @@ __all__ = [
     "Selection",
     "cdf_topk",
     "delta_bounds",
+    "get",
     "gumbel_topk",
     "hard_topk",
     "heaviside_bounds",
@@ -50,12 +51,14 @@ __all__ = [
     "kth_best",
     "kth_best_bounds",
     "laplace_topk",
+    "names",
     "network_topk",
     "neuralsort_topk",
     "normal_topk",
     "pairwise_topk",
     "perturbed_topk",
     "rank_bounds",
+    "register",
     "select",
     "sigmoid_topk",
     "sinkhorn_topk",
@@ -66,6 +69,7 @@ __all__ = [
     "soft_sort",
     "softsort_topk",
     "sparse_topk",
+    "specs",
     "straight_through",
     "successive_halving_topk",
     "successive_softmax_topk",

@@ -258,7 +258,7 @@ def _in_rows(
 
 
 def _scaled(rows: Tensor, tau: Tensor, part: Tensor, k: int, anchored: bool) -> Tensor:
-    """(x − a)/τ of the entries in ``part``, 0 elsewhere, with a one of the scores around which it is decided.
+    """(x − a)/τ of the entries in ``part``, 0 elsewhere; a is one of the scores around which it is decided.
 
     Relative to it these keep their digits beside scores of any size. A difference of two does not overflow.
     """

@@ -1,4 +1,4 @@
-"""Typed and more accurate versions of two functions of torch.
+"""Typed and more accurate versions of functions of torch.
 
 ``torch.special.ndtr`` is 0 below −9 in float64 (−6 in float32), where the normal CDF still has all its
 digits. torch's ``softplus`` drops log(1 + e⁻ˣ) above x = 20, an error of 2e-9. ``torch.special`` has no

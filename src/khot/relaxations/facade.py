@@ -69,7 +69,7 @@ def topk(
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: how many entries to select, a number or a tensor that broadcasts to ``scores.shape`` without
             ``dim``. Some methods accept any real number.
-        method: the relaxation, by name (``khot.relaxations.registry.names()`` lists them) or as a
+        method: the relaxation, by name (``khot.relaxations.names()`` lists them) or as a
             :class:`khot.relaxations.Relaxation`.
         temperature: > 0, a number or a tensor like ``k``; the hard top-k is the limit at 0.
         hard: exact hard top-k forward, the relaxation's gradient backward (k must be an integer).
@@ -123,9 +123,10 @@ def topk_matrix(
     r"""Soft one-hot rows, shape (…, k, n): row r selects the r-th best entry of ``scores`` along ``dim``.
 
     Each row sums to 1; rows beyond the number of allowed entries are 0. If more than k entries are allowed,
-    the rows add up to the weights of :func:`khot.topk`. Methods of the threshold family have no rows of their
-    own. For them, row r is what the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, which is never
-    negative.
+    the rows add up to the weights of :func:`khot.topk`; those of ``"sinkhorn"`` to its weights with
+    ``variant="sorted"``. Methods of the threshold family have no rows of their own. For them, row r is what
+    the r-th unit of budget adds, :math:`y(x; r) - y(x; r - 1)`, which is never negative. The noisy methods,
+    ``"gumbel"`` and ``"perturbed"``, have no rows.
 
     Cost: that of the method, and O(kn) memory for the result; k calls of the method in the threshold family.
 

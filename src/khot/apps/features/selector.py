@@ -51,7 +51,7 @@ class TopKSelector(SelectorMixin, BaseEstimator):
         n_features_to_select: how many: an integer, a share in (0, 1], or None for half of them.
         task: ``"classification"``, ``"regression"``, or ``"auto"``, which takes integers in ``y`` as classes.
         hidden_units: hidden units of the network; 0 for a linear model.
-        method: the relaxation of the gates, a name in ``khot.relaxations.registry.names()``; not a random
+        method: the relaxation of the gates, a name in ``khot.relaxations.names()``; not a random
             one.
         temperature: initial temperature of the gates; scores start at zero (of softsort and the iterative
             softmax a little apart, because their gradient is zero where all scores are equal).

@@ -51,7 +51,7 @@ class SoftKNeighborsClassifier(ClassifierMixin, BaseEstimator):
         temperature: > 0, in the units of squared distances, or ``"auto"``: initially about half of the weight
             lies on the k nearest.
         weights: ``"soft"``: votes by top-k weights; ``"uniform"``: one vote for each of the k nearest.
-        method: the relaxation, a name in ``khot.relaxations.registry.names()``; not a random one.
+        method: the relaxation, a name in ``khot.relaxations.names()``; not a random one.
         max_iter: number of Adam steps; 0 keeps the initial map.
         batch_size: rows per step, among which neighbours are searched.
         learning_rate: learning rate of Adam.

@@ -34,7 +34,7 @@ from khot.nn._tempered import Tempered
 from khot.relaxations._arguments import compute_dtype
 from khot.relaxations._plain_arguments import check_choice, check_switch
 from khot.relaxations.facade import checked_options, topk
-from khot.relaxations.registry import get
+from khot.relaxations.registry import Relaxation, get
 
 __all__ = ["NeighborLoss"]
 
@@ -51,7 +51,8 @@ class NeighborLoss(Tempered):
     Args:
         k: how many neighbours, an integer ≥ 1. For a query with fewer references of its label, k is reduced
             to their number, so that a loss of 0 is always possible.
-        method: the relaxation of the top-k, a name in ``khot.relaxations.registry.names()``.
+        method: the relaxation of the top-k, a name in ``khot.relaxations.names()`` or a
+            :class:`khot.relaxations.Relaxation`.
         temperature: > 0, in the units of the distances (0 to 4 if normalised and squared). It is float32
             state that is saved; a :class:`khot.schedules.TemperatureScheduler` can anneal it.
         learn_temperature: make the temperature a parameter.
@@ -78,7 +79,7 @@ class NeighborLoss(Tempered):
         self,
         k: int,
         *,
-        method: str = "sigmoid",
+        method: str | Relaxation = "sigmoid",
         temperature: float = 0.1,
         learn_temperature: bool = False,
         metric: Metric = "sqeuclidean",
@@ -203,6 +204,7 @@ class NeighborLoss(Tempered):
     def extra_repr(self) -> str:
         """Show the settings."""
         return (
-            f"k={self.k}, method={self.method!r}, {self._shown_temperature()}, metric={self.metric!r}, "
-            f"normalize={self.normalize}, loss={self.loss!r}, reduction={self.reduction!r}"
+            f"k={self.k}, method={get(self.method).name!r}, {self._shown_temperature()}, "
+            f"metric={self.metric!r}, normalize={self.normalize}, "
+            f"loss={self.loss!r}, reduction={self.reduction!r}"
         )

@@ -17,6 +17,8 @@ _CHARACTERS = 200_000  # of a text that are tokenised at once
 def load_language_model(source: str) -> tuple[nn.Module, Any]:
     """A model and its tokenizer from a folder, a GGUF file or a name that transformers knows.
 
+    transformers downloads a name that is not on this machine; with ``HF_HUB_OFFLINE=1`` it does not.
+
     Args:
         source: any argument of ``from_pretrained``, or the path of a ``.gguf`` file.
 
@@ -27,10 +29,13 @@ def load_language_model(source: str) -> tuple[nn.Module, Any]:
         transformers = cast(Any, importlib.import_module("transformers"))
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "khot sae: a model of transformers needs transformers: pip install transformers"
+            'khot sae: a model of transformers needs transformers: pip install "khot[sae]"'
         ) from error
     path = Path(source)
-    place, options = (str(path.parent), {"gguf_file": path.name}) if path.suffix == ".gguf" else (source, {})
+    options: dict[str, Any] = {"trust_remote_code": False}  # never runs code that comes with a model
+    place = source
+    if path.suffix == ".gguf":
+        place, options["gguf_file"] = str(path.parent), path.name
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, **options)
     made = transformers.AutoConfig.from_pretrained(place, **options).architectures or ["…ForCausalLM"]
     is_causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in made)

@@ -45,7 +45,8 @@ def normal_topk(
         scores: a floating-point tensor of any shape. −inf is never selected, +inf always.
         k: budget, 0 ≤ k ≤ n, any real number, or a tensor that broadcasts to
             ``scores.shape`` without ``dim``.
-        temperature: > 0, a number or a tensor like ``k``: the standard deviation of the noise.
+        temperature: > 0, a number or a tensor like ``k``: the standard deviation of the normal CDF; the
+            hard top-k is the limit at 0.
         dim: the dimension that sums to ``k``.
         mask: boolean, broadcastable to ``scores``; False gets weight 0 and gradient 0.
         largest: False selects the smallest scores; then +inf is never selected and −inf always.
