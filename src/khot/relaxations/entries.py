@@ -16,6 +16,7 @@ from khot.relaxations.hard import Order, check_order, ranked_indices
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._sigmoid_entries import sigmoid_entries
+from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["Entries", "entries_of", "gathered_entries", "topk_entries"]
 
@@ -113,7 +114,7 @@ def entries_of(
 
     The arguments must have been checked.
     """
-    if spec.name == "sigmoid":
+    if spec.weights is sigmoid_topk:
         found = sigmoid_entries(name, scores, k, settings["temperature"], hard, order, last, mask, largest)
         if found is not None:
             return Entries(*found[0]), found[1], None

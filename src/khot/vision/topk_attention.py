@@ -17,8 +17,8 @@ class TopKAttention(nn.Module):
     .. math:: s_i = \frac{\langle q_i, k_i\rangle}{\sqrt d}, \qquad Z = W(s)\,v, \qquad
               Y = W(s)^\top Z, \qquad \text{out} = \operatorname{proj}(Y + v)
 
-    with the rows :math:`W` of :class:`TokenSelection`. It has the parameters of softmax attention plus a
-    temperature for each head. Cost: O(N·k) instead of O(N²).
+    with the rows :math:`W` of :func:`khot.topk_matrix` of the scores s. It has the parameters of softmax
+    attention plus a temperature for each head. Cost: O(N·k) instead of O(N²).
 
     Args:
         config: uses its ``width``, ``heads``, ``dropout`` and the fields of the selection.

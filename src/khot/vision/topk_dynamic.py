@@ -17,8 +17,9 @@ class TopKDynamicMixing(nn.Module):
     .. math:: h = Px, \qquad h \leftarrow h + Mh, \qquad (v, s) = Lh, \qquad
               G = W(s)\,v, \qquad \text{out} = Q \operatorname{softmax}(v G^\top)\, G
 
-    with the rows :math:`W` of :class:`TokenSelection`. M mixes the tokens of each channel, the other maps mix
-    the channels of each token. Cost: O(N²) per channel for M, and O(N·k) for the selected tokens.
+    with the rows :math:`W` of :func:`khot.topk_matrix` of the scores s. M mixes the tokens of each channel,
+    the other maps mix the channels of each token. Cost: O(N²) per channel for M, and O(N·k) for the selected
+    tokens.
 
     Args:
         config: uses its ``width``, ``heads``, ``expansion``, ``dropout``, the number of tokens and the fields

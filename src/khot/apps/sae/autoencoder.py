@@ -1,7 +1,7 @@
 r"""Sparse autoencoders: write a vector as a sum of a few out of many learned directions.
 
 .. math:: z = \mathrm{act}\big(E (x - b_\text{dec}) + b_\text{enc}\big), \qquad \hat x = D^\top z +
-b_\text{dec},
+    b_\text{dec},
 
 with about k of the M latents z active. ``activation`` decides which:
 

@@ -1,13 +1,13 @@
 """Sparse autoencoders on disk, in the layouts of other tools; nothing is ever unpickled.
 
-==================  ======  ======  ==========================================================================
-layout              read    write   what it holds
-==================  ======  ======  ==========================================================================
-SAELens             yes     yes     ``cfg.json`` and ``sae_weights.safetensors``
-sparsify            yes     yes     ``cfg.json`` and ``sae.safetensors``
-dictionary_learning yes             ``config.json`` and ``ae.pt``; only tensors are read
-Gemma Scope         yes             ``params.npz``
-==================  ======  ======  ==========================================================================
+===================  ======  ======  =========================================================================
+layout               read    write   what it holds
+===================  ======  ======  =========================================================================
+SAELens              yes     yes     ``cfg.json`` and ``sae_weights.safetensors``
+sparsify             yes     yes     ``cfg.json`` and ``sae.safetensors``
+dictionary_learning  yes             ``config.json`` and ``ae.pt``; only tensors are read
+Gemma Scope          yes             ``params.npz``
+===================  ======  ======  =========================================================================
 
 If a tool cannot express an autoencoder, it is written as an equivalent one that computes the same, or
 refused:
