@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from khot.relaxations._arguments import within_range
+from khot.relaxations._temperature import within_range
 
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
 

@@ -33,6 +33,7 @@ BESIDE = {
     "constraints",
     "metrics",
     "schedules",
+    "tensor_files",
     "untrusted_files",
     "whole_files",
 }

@@ -31,6 +31,7 @@ PARTS = {
     "py.typed",
     "relaxations",
     "schedules.py",
+    "tensor_files.py",
     "testing",
     "untrusted_files.py",
     "vision",

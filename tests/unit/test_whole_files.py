@@ -27,7 +27,7 @@ import itertools, json, os, signal, sys, warnings
 from pathlib import Path
 import torch
 from khot import whole_files
-from khot.vision import tensor_files
+from khot import tensor_files
 folder = Path({folder!r})
 FILES = {{whole_files.__file__, tensor_files.__file__}}
 {write}

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from khot.losses.ranking_arguments import ranked_rows
-from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.losses._ranking_arguments import ranked_rows
+from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.metrics._relevance import Gain, check_gain, check_relevance, relative_gains
 from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.facade import checked_options, topk

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from khot.losses.ranking_arguments import ranked_rows
-from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.losses._ranking_arguments import ranked_rows
+from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_at_most, check_budget, check_temperature, per_row
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get

@@ -13,8 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from khot.losses.ranking_arguments import ranked_rows
-from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.losses._ranking_arguments import ranked_rows
+from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_temperature
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
-from khot.losses.reduction import Reduction, check_reduction, reduced
+from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import hard_topk

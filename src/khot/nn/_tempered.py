@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import check_temperature, within_range
+from khot.relaxations._arguments import check_temperature
 from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._temperature import within_range
 from khot.relaxations.straight_through import straight_through
 
 __all__ = ["Tempered", "shown"]

@@ -21,9 +21,9 @@ from khot.relaxations._arguments import (
     directed,
     per_row,
     position,
-    within_range,
 )
 from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._temperature import within_range
 
 __all__ = ["Shards", "as_shards"]
 

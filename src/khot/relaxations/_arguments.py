@@ -15,6 +15,7 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._plain_arguments import check_floating, check_switch, is_scores
+from khot.relaxations._temperature import within_range
 
 __all__ = [
     "Number",
@@ -32,13 +33,8 @@ __all__ = [
     "check_temperature",
     "compute_dtype",
     "directed",
-    "divided",
-    "exponential",
-    "inverse",
     "per_row",
     "position",
-    "within_range",
-    "without_overflow",
 ]
 
 Number = int | float
@@ -187,54 +183,6 @@ def allowed_scores(name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores
     check_mask(name, scores, mask)
     return scores.masked_fill(~mask, -math.inf)
-
-
-def within_range(temperature: Number | Tensor, dtype: torch.dtype) -> Number | Tensor:
-    """The temperature, moved into the range of ``dtype`` so that it is neither 0 nor infinite.
-
-    Also half of it is no subnormal number, which the processor may be told to take for 0.
-    """
-    if type(temperature) is float and 1e-30 < temperature < 1e30:
-        return temperature
-    info = torch.finfo(dtype)
-    if not isinstance(temperature, Tensor):
-        return min(max(float(temperature), 4 * info.tiny), info.max)
-    return temperature if temperature.dtype != torch.float64 else temperature.clamp(4 * info.tiny, info.max)
-
-
-def exponential(log_temperature: Tensor) -> Tensor:
-    """exp of a learned log-temperature, kept away from 0 and infinity.
-
-    The derivative is τ there too, so that the parameter can move back into range.
-    """
-    info = torch.finfo(log_temperature.dtype)
-    nearest = log_temperature.detach().exp().clamp(info.tiny, info.max)
-    return nearest * (1 + (log_temperature - log_temperature.detach()))
-
-
-def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
-    """The temperatures (…, 1), raised where a score divided by its temperature would overflow.
-
-    Such a large quotient means a hard selection, and so does the largest quotient that does not overflow.
-    """
-    largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
-    return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
-
-
-def inverse(temperature: Tensor) -> Tensor:
-    """1/τ, with a gradient of 0 instead of NaN where nothing depends on τ, even if 1/τ² overflows."""
-    if not temperature.requires_grad:
-        return 1 / temperature
-    by_logarithm = torch.exp(-temperature.log())
-    return by_logarithm + (1 / temperature - by_logarithm).detach()
-
-
-def divided(scores: Tensor, temperature: Tensor) -> Tensor:
-    """x/τ, with the gradient in τ of :func:`inverse`; infinite entries stay infinite and have no gradient."""
-    if not temperature.requires_grad:
-        return scores / temperature
-    finite = scores.isfinite()
-    return torch.where(finite, torch.where(finite, scores, 0) * inverse(temperature), scores)
 
 
 def compute_dtype(scores: Tensor) -> torch.dtype:

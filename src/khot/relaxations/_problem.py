@@ -25,16 +25,14 @@ from khot.relaxations._arguments import (
     check_temperature,
     compute_dtype,
     directed,
-    divided,
     per_row,
     position,
-    within_range,
-    without_overflow,
 )
 from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations._ranked_rows import RowsOf, WeightsOf
 from khot.relaxations._settled import settle
 from khot.relaxations._small_rows import SmallKernel, small_matrix, small_weights
+from khot.relaxations._temperature import divided, within_range, without_overflow
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from khot.tensor_files import check_fits, read_tensors, tensor_writer
 from khot.vision.config import NetworkConfig
 from khot.vision.models import Network, from_config
-from khot.vision.tensor_files import check_fits, read_tensors, tensor_writer
 from khot.whole_files import json_writer, write_together
 
 __all__ = ["load_network", "load_weights", "save_network"]

@@ -10,8 +10,8 @@ import time
 import pytest
 import torch
 
+from khot.tensor_files import read_tensors
 from khot.vision import load_network
-from khot.vision.tensor_files import read_tensors
 from strategies.processes import TESTS, case_names, finished, run_cases, start
 from strategies.small_runs import small_run
 

@@ -7,14 +7,8 @@ import torch
 
 import khot
 from khot.relaxations import registry
-from khot.relaxations._arguments import (
-    as_rows,
-    budget,
-    check_temperature,
-    compute_dtype,
-    exponential,
-    position,
-)
+from khot.relaxations._arguments import as_rows, budget, check_temperature, compute_dtype, position
+from khot.relaxations._temperature import exponential
 
 
 def test_rows_have_the_dimension_last_and_minus_infinity_where_excluded():

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from khot.tensor_files import read_tensors, write_tensors
 from khot.vision import NetworkConfig, from_config, load_network, preset, save_network
 from khot.vision.checkpoints import _least_parameters, load_weights
 from khot.vision.data import FolderImages
-from khot.vision.tensor_files import read_tensors, write_tensors
 from khot.vision.training import RunConfig, train
 from strategies.small_runs import bright_halves, small_run
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from khot.vision.tokens.merging import merge
+from khot.vision.tokens._merging import merge
 
 
 def by_loops(tokens, keys, sizes, gone):

@@ -27,7 +27,7 @@ from torch import Tensor
 from khot.apps.neighbors._nearness import Metric, blocks, nearness, unit_vectors
 from khot.apps.neighbors._pairs import Pairs, pairs_of
 from khot.apps.neighbors._recomputed import recomputed
-from khot.losses.reduction import Reduction, check_reduction
+from khot.losses._reduction import Reduction, check_reduction
 from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
 from khot.nn._tempered import Tempered

@@ -15,17 +15,11 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from khot.kernels import cpu
-from khot.relaxations._arguments import (
-    Number,
-    check_temperature,
-    compute_dtype,
-    per_row,
-    position,
-    within_range,
-)
+from khot.relaxations._arguments import Number, check_temperature, compute_dtype, per_row, position
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, LogitsOf, rows_of, weights_of
 from khot.relaxations._small_rows import SmallKernel
+from khot.relaxations._temperature import within_range
 
 __all__ = ["RanksOf", "matrix_from_ranks", "weights_from_ranks"]
 

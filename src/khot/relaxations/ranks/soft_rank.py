@@ -24,13 +24,11 @@ from khot.relaxations._arguments import (
     check_mask,
     check_temperature,
     compute_dtype,
-    divided,
     per_row,
     position,
-    within_range,
-    without_overflow,
 )
 from khot.relaxations._plain_arguments import check_choice, check_switch
+from khot.relaxations._temperature import divided, within_range, without_overflow
 from khot.relaxations.ranks._isotonic import Projection, project
 
 __all__ = ["Regularization", "check_regularization", "soft_rank", "soft_sort"]

@@ -29,16 +29,15 @@ from khot.relaxations._arguments import (
     check_temperature,
     compute_dtype,
     directed,
-    inverse,
     per_row,
     position,
-    within_range,
 )
 from khot.relaxations._capped import capped_weights
 from khot.relaxations._plain_arguments import check_switch
 from khot.relaxations._problem import relaxed_matrix, relaxed_weights
 from khot.relaxations._ranked_rows import Allowed, in_full
 from khot.relaxations._small_rows import SmallKernel
+from khot.relaxations._temperature import inverse, within_range
 from khot.relaxations._whole import whole
 from khot.relaxations.registry import Relaxation, register
 

@@ -23,9 +23,9 @@ from khot.relaxations._arguments import (
     directed,
     per_row,
     position,
-    within_range,
 )
 from khot.relaxations._linearised import must_linearise
+from khot.relaxations._temperature import within_range
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold._functions import (

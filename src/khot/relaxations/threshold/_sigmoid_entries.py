@@ -23,10 +23,10 @@ from khot.relaxations._arguments import (
     compute_dtype,
     directed,
     per_row,
-    within_range,
 )
 from khot.relaxations._chunks import chunks
 from khot.relaxations._linearised import must_linearise
+from khot.relaxations._temperature import within_range
 from khot.relaxations.hard import Order, padded
 from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC

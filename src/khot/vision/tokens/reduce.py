@@ -17,10 +17,10 @@ from khot.relaxations._plain_arguments import check_choice, check_generator, che
 from khot.relaxations.facade import checked_options
 from khot.relaxations.hard import Order, check_order
 from khot.relaxations.registry import Relaxation, get
-from khot.vision.tokens.block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
-from khot.vision.tokens.huggingface_naming import describe_huggingface
+from khot.vision.tokens._block import Architecture, Place, ReducedBlock, agrees, patch, unpatch
+from khot.vision.tokens._huggingface_naming import describe_huggingface
+from khot.vision.tokens._timm_naming import describe_timm
 from khot.vision.tokens.reduction import Mode, TokenReduction
-from khot.vision.tokens.timm_naming import describe_timm
 
 __all__ = ["MODES", "reduce_tokens", "restore_tokens"]
 

@@ -18,9 +18,9 @@ from khot.relaxations import select, topk
 from khot.relaxations.hard import Order, gathered
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.straight_through import straight_through
-from khot.vision.tokens.keeping import Kept, kept_hard, kept_sample, left_over
-from khot.vision.tokens.merging import merge
-from khot.vision.tokens.scores import log_attention, masked_out
+from khot.vision.tokens._keeping import Kept, kept_hard, kept_sample, left_over
+from khot.vision.tokens._merging import merge
+from khot.vision.tokens._scores import log_attention, masked_out
 
 __all__ = ["Attention", "Flow", "Mode", "TokenReduction"]
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from khot.relaxations._plain_arguments import check_switch
+from khot.tensor_files import check_safetensors
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
-from khot.vision.tensor_files import check_safetensors
 from khot.vision.training.evaluation import evaluate
 from khot.vision.training.processes import Processes, joined_processes, whole
 from khot.vision.training.run_config import RunConfig

@@ -17,7 +17,7 @@ from khot.apps.sae.files._reading import (
     switch,
     whole_number,
 )
-from khot.vision.tensor_files import read_tensors, tensor_writer
+from khot.tensor_files import read_tensors, tensor_writer
 from khot.whole_files import json_writer, write_together
 
 if TYPE_CHECKING:

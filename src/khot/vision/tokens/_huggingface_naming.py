@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias, has_parts
+from khot.vision.tokens._block import Architecture, ReducedBlock, attention_with_bias, has_parts
 from khot.vision.tokens.reduction import Attention
 
 __all__ = [

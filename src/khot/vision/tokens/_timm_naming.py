@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from khot.vision.tokens.block import Architecture, ReducedBlock, attention_with_bias
+from khot.vision.tokens._block import Architecture, ReducedBlock, attention_with_bias
 from khot.vision.tokens.reduction import Attention
 
 __all__ = ["TimmBlock", "describe_timm"]
