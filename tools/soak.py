@@ -36,9 +36,9 @@ from khot import nn
 from khot.apps.sae import SparseAutoencoder, TrainSettings, collect_activations
 from khot.apps.sae import train as train_autoencoder
 from khot.compare.machine import describe_origin
+from khot.files.whole import write_json
 from khot.vision import load_network
 from khot.vision.training import train as train_network
-from khot.whole_files import write_json
 from strategies.every_call import every_call
 from strategies.small_runs import bright_halves, small_run
 

@@ -13,8 +13,8 @@ from khot.compare.cost.memory import METHOD
 from khot.compare.cost.side import Kind, Mode, Result
 from khot.compare.machine import Commit, Machine
 from khot.compare.schema import SchemaError, read
-from khot.untrusted_files import read_json
-from khot.whole_files import write_json
+from khot.files.untrusted import read_json
+from khot.files.whole import write_json
 
 __all__ = [
     "SCHEMA",

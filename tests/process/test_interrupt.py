@@ -142,6 +142,6 @@ def test_a_command_ends_without_a_traceback_and_its_run_can_be_resumed(fresh_pyt
     done = fresh_python.run(COMMAND.format(folder=str(tmp_path)))
     assert done.code not in (0, -14), done
     assert "Traceback" not in done.err
-    from khot.tensor_files import read_tensors
+    from khot.files.tensors import read_tensors
 
     assert read_tensors(tmp_path / "state.safetensors")[1]["position"]["step"] >= 0

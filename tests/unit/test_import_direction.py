@@ -31,11 +31,9 @@ BESIDE = {
     "_interpreter",
     "calibration",
     "constraints",
+    "files",
     "metrics",
     "schedules",
-    "tensor_files",
-    "untrusted_files",
-    "whole_files",
 }
 MAY_IMPORT_BESIDE = {name for name, rank in RANK.items() if rank > RANK["relaxations"]}
 

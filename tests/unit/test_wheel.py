@@ -22,6 +22,7 @@ PARTS = {
     "designs",
     "estimators",
     "explore",
+    "files",
     "interop",
     "kernels",
     "losses",
@@ -31,11 +32,8 @@ PARTS = {
     "py.typed",
     "relaxations",
     "schedules.py",
-    "tensor_files.py",
     "testing",
-    "untrusted_files.py",
     "vision",
-    "whole_files.py",
 }
 DATA = {
     "khot/py.typed",

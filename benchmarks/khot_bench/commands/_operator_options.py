@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from khot.whole_files import write_json
+from khot.files.whole import write_json
 from khot_bench.results import results_path
 
 __all__ = ["Methods", "Output", "Root", "check_methods", "keep"]

@@ -15,8 +15,8 @@ from torch import Tensor
 import khot
 from khot import designs
 from khot.compare.machine import find_commit, find_machine, find_versions
+from khot.files.whole import write_json
 from khot.kernels import triton
-from khot.whole_files import write_json
 from khot_bench.commands import fail
 
 __all__ = ["gpu"]

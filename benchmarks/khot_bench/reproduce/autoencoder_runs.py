@@ -22,8 +22,8 @@ from khot.apps.sae import (
     train,
     write_report,
 )
+from khot.files.whole import write_json
 from khot.vision.data import data_folder
-from khot.whole_files import write_json
 from khot_bench.reproduce import language_states, sentence_states
 from khot_bench.reproduce.ledger import Numbers, Settings
 

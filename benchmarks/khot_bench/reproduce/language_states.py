@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from khot.apps.sae import ActivationStore, collect_activations
+from khot.files.whole import replacing
 from khot.vision.data import data_folder
-from khot.whole_files import replacing
 from khot_bench.reproduce.kjv_text import kjv_text
 
 __all__ = [

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from khot.compare.machine import describe_origin
-from khot.untrusted_files import read_json
-from khot.whole_files import write_json
+from khot.files.untrusted import read_json
+from khot.files.whole import write_json
 
 __all__ = ["Ledger", "Numbers", "Settings", "load_ledger", "mean_and_error"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from khot.compare.report.html import table
-from khot.whole_files import write_text
+from khot.files.whole import write_text
 from khot_bench.reproduce.experiments import load_reproduction, reproduction_names
 from khot_bench.reproduce.ledger import load_ledger
 

@@ -21,8 +21,8 @@ from khot.compare.report.page import check_plotly, page
 from khot.compare.report.tables import comparison_grids
 from khot.compare.report.terminal import show_answer, show_grid
 from khot.compare.run import compare_operators
+from khot.files.whole import write_json, write_text
 from khot.relaxations import registry
-from khot.whole_files import write_json, write_text
 
 __all__ = ["app", "compare", "devices", "main"]
 

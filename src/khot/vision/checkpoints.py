@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from khot.tensor_files import check_fits, read_tensors, tensor_writer
+from khot.files.tensors import check_fits, read_tensors, tensor_writer
+from khot.files.whole import json_writer, write_together
 from khot.vision.config import NetworkConfig
 from khot.vision.models import Network, from_config
-from khot.whole_files import json_writer, write_together
 
 __all__ = ["load_network", "load_weights", "save_network"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from khot.files.untrusted import read_object
 from khot.relaxations._plain_arguments import check_choice
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
-from khot.untrusted_files import read_object
 
 __all__ = ["MODELS", "NetworkConfig", "preset", "preset_names"]
 

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from khot.tensor_files import read_tensors
+from khot.files.tensors import read_tensors
 from khot.vision import load_network
 from strategies.processes import TESTS, case_names, finished, run_cases, start
 from strategies.small_runs import small_run

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from khot.tensor_files import read_tensors, write_tensors
+from khot.files.tensors import read_tensors, write_tensors
 from khot.vision import NetworkConfig, from_config, load_network, preset, save_network
 from khot.vision.checkpoints import _least_parameters, load_weights
 from khot.vision.data import FolderImages

@@ -15,8 +15,8 @@ from torch import Tensor
 from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.settings import TrainSettings
-from khot.tensor_files import check_fits, optimizer_moments, read_tensors, tensor_writer
-from khot.whole_files import json_writer, write_together
+from khot.files.tensors import check_fits, optimizer_moments, read_tensors, tensor_writer
+from khot.files.whole import json_writer, write_together
 
 __all__ = ["RunState"]
 

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from khot.apps.sae._decoder_norms import row_norms
-from khot.untrusted_files import read_object
-from khot.whole_files import replacing, write_json
+from khot.files.untrusted import read_object
+from khot.files.whole import replacing, write_json
 
 __all__ = ["ActivationStore", "collect_activations"]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.examples import LatentExamples, latent_density, top_examples
-from khot.whole_files import write_text
+from khot.files.whole import write_text
 
 __all__ = ["write_report"]
 

@@ -15,7 +15,7 @@ from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.batches import ShuffledActivations
 from khot.apps.sae.settings import TrainSettings
-from khot.tensor_files import check_safetensors
+from khot.files.tensors import check_safetensors
 
 __all__ = ["standardisation", "train"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from khot.untrusted_files import unpacked
+from khot.files.untrusted import unpacked
 from khot.vision.data.images import ImageTensors
 
 __all__ = ["has_idx_files", "idx_images", "read_idx"]

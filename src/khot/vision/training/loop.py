@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from khot.files.tensors import check_safetensors
+from khot.files.whole import replacing, write_json
 from khot.relaxations._plain_arguments import check_switch
-from khot.tensor_files import check_safetensors
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
@@ -23,7 +24,6 @@ from khot.vision.training.processes import Processes, joined_processes, whole
 from khot.vision.training.run_config import RunConfig
 from khot.vision.training.settings import TrainSettings
 from khot.vision.training.state import restore_state, save_state
-from khot.whole_files import replacing, write_json
 
 __all__ = ["load_data", "train"]
 

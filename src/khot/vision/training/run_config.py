@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from khot.untrusted_files import read_object
+from khot.files.untrusted import read_object
 from khot.vision.config import NetworkConfig, preset
 from khot.vision.data import FolderImages, ImageTensors
 from khot.vision.training.settings import TrainSettings

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.tensor_files import optimizer_moments, read_tensors, write_tensors
+from khot.files.tensors import optimizer_moments, read_tensors, write_tensors
 from khot.vision.checkpoints import load_weights
 from khot.vision.models import Network
 from khot.vision.training.processes import Processes, placed_like, whole

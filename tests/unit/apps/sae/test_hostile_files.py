@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from khot.apps.sae import ActivationStore, SparseAutoencoder, TrainSettings, collect_activations, train
-from khot.tensor_files import read_tensors, write_tensors
+from khot.files.tensors import read_tensors, write_tensors
 
 DEEP = "[" * 100_000
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from khot.untrusted_files import read_object
+from khot.files.untrusted import read_object
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder

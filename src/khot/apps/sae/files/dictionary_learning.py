@@ -21,7 +21,7 @@ from khot.apps.sae.files._reading import (
     stated,
     whole_number,
 )
-from khot.untrusted_files import check_archive
+from khot.files.untrusted import check_archive
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder

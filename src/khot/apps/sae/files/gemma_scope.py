@@ -13,7 +13,7 @@ from numpy.lib import format as npy
 from torch import Tensor
 
 from khot.apps.sae.files._reading import NAME, check_shapes, filled, matrices, sizes_of
-from khot.untrusted_files import check_archive
+from khot.files.untrusted import check_archive
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder

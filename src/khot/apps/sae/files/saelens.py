@@ -21,8 +21,8 @@ from khot.apps.sae.files._reading import (
     switch,
     whole_number,
 )
-from khot.tensor_files import read_tensors, tensor_writer
-from khot.whole_files import json_writer, write_together
+from khot.files.tensors import read_tensors, tensor_writer
+from khot.files.whole import json_writer, write_together
 
 if TYPE_CHECKING:
     from khot.apps.sae.autoencoder import SparseAutoencoder

@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from khot import untrusted_files
-from khot.untrusted_files import MAX_JSON_DEPTH, check_archive, parse_json, read_json, read_object, unpacked
+from khot.files import untrusted
+from khot.files.untrusted import MAX_JSON_DEPTH, check_archive, parse_json, read_json, read_object, unpacked
 
 
 def nested(depth):
@@ -61,7 +61,7 @@ def test_files_are_named_and_never_read_beyond_the_limit(tmp_path, monkeypatch):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read_object(path, "asking")
-    monkeypatch.setattr(untrusted_files, "MAX_JSON_BYTES", 10)
+    monkeypatch.setattr(untrusted, "MAX_JSON_BYTES", 10)
     path.write_text('"' + "a" * 9 + '"')
     with pytest.raises(ValueError, match=r"is not JSON \(longer than 10 bytes\)"):
         read_json(path, "asking")
@@ -92,7 +92,7 @@ def test_gzip_files_that_unpack_to_too_much(tmp_path, monkeypatch):
     path = tmp_path / "file.gz"
     path.write_bytes(gzip.compress(b"abc" * 1000))
     assert unpacked(path) == b"abc" * 1000
-    monkeypatch.setattr(untrusted_files, "MAX_UNPACKED_BYTES", 2999)
+    monkeypatch.setattr(untrusted, "MAX_UNPACKED_BYTES", 2999)
     with pytest.raises(ValueError, match="it unpacks to more than 2999 bytes"):
         unpacked(path)
     path.write_bytes(path.read_bytes()[:-5])

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from khot.untrusted_files import parse_json
-from khot.whole_files import Writer, write_together
+from khot.files.untrusted import parse_json
+from khot.files.whole import Writer, write_together
 
 __all__ = [
     "check_fits",
@@ -38,7 +38,7 @@ def write_tensors(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path:
 
 
 def tensor_writer(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Writer:
-    """A writer of tensors and metadata, for :func:`khot.whole_files.write_together`."""
+    """A writer of tensors and metadata, for :func:`khot.files.whole.write_together`."""
     save_file = _safetensors("safetensors.torch").save_file
     failure = _safetensors("safetensors").SafetensorError
     whole = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}

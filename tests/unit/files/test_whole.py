@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from khot import whole_files
-from khot.whole_files import json_writer, replacing, write_json, write_text, write_together
+from khot.files import whole
+from khot.files.whole import json_writer, replacing, write_json, write_text, write_together
 from strategies.quick_run import costly
 
 # The files of code that writes; `pathlib` is a folder from Python 3.13 on.
-WRITING = {inspect.getfile(code) for code in (whole_files, pathlib.Path, contextlib)}
+WRITING = {inspect.getfile(code) for code in (whole, pathlib.Path, contextlib)}
 
 # Each child is killed at another line of the code that writes, the last one not at all. What it leaves must
 # be the old files or the new ones, whole.
@@ -26,10 +26,10 @@ KILLED = """
 import itertools, json, os, signal, sys, warnings
 from pathlib import Path
 import torch
-from khot import whole_files
-from khot import tensor_files
+from khot.files import whole
+from khot.files import tensors
 folder = Path({folder!r})
-FILES = {{whole_files.__file__, tensor_files.__file__}}
+FILES = {{whole.__file__, tensors.__file__}}
 {write}
 
 def killed_at(line):
@@ -63,7 +63,7 @@ print(json.dumps(states))
 """
 
 TEXT = """
-def write(what): whole_files.write_text(what * 100_000, folder / "file")
+def write(what): whole.write_text(what * 100_000, folder / "file")
 def read():
     text = (folder / "file").read_text()
     assert text in ("old" * 100_000, "new" * 100_000)
@@ -129,7 +129,7 @@ from pathlib import Path
 import numpy, torch
 from khot.apps.sae import SparseAutoencoder, collect_activations
 from khot.vision import from_config, preset, save_network
-from khot.whole_files import write_json
+from khot.files.whole import write_json
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 folder = Path({folder!r})
 network = torch.nn.Sequential(torch.nn.Identity())
