@@ -42,7 +42,7 @@ def test_the_parameter_is_that_of_the_law(name):
     """Scores give π = sigmoid_topk(scores, k), and logits do not."""
     theta = torch.linspace(-2, 2, 6, dtype=torch.float64)
     chosen = get(name)
-    assert chosen.parameter in khot.designs.get(chosen.law).parameters
+    assert chosen.parameter in khot.designs.get(chosen.design).parameters
     if name == "relaxed_subset":
         chosen = get(name, hard=True)
     share = chosen(theta.expand(40_000, -1), 2, generator=seeded(4)).mean(0)

@@ -80,7 +80,7 @@ class SubsetAutoencoder(nn.Module):
     def divergence(self, scores: Tensor) -> Tensor:
         """log C(n, k) − entropy, for laws that have one."""
         n, k = self.task.units, self.task.chosen
-        made = distribution_of(scores, k, self.estimator.law)
+        made = distribution_of(scores, k, self.estimator.design)
         return math.log(math.comb(n, k)) - made.entropy()
 
 
@@ -88,7 +88,7 @@ def train(estimator: Estimator, task: Task, images: Tensor, test: Tensor, seed: 
     """Train on images (N, pixels) in {0, 1} and give the mean losses on the test images, in nats.
 
     `sampled` is the reconstruction from a sampled code, for a relaxed estimator from a Gumbel top-k sample;
-    `largest` that from the k largest scores; `divergence` is there if the law has one.
+    `largest` that from the k largest scores; `divergence` is there if the design has one.
     """
     torch.manual_seed(seed)
     model = SubsetAutoencoder(images.shape[-1], task, estimator)
@@ -110,6 +110,6 @@ def train(estimator: Estimator, task: Task, images: Tensor, test: Tensor, seed: 
             "sampled": model.likelihood_loss(exact(scores, task.chosen), test).mean().item(),
             "largest": model.likelihood_loss(hard_topk(scores, task.chosen), test).mean().item(),
         }
-        if estimator.law in WITH_ENTROPY:
+        if estimator.design in WITH_ENTROPY:
             numbers["divergence"] = model.divergence(scores).mean().item()
     return numbers

@@ -49,10 +49,10 @@ def _refuse(name: str, design: Design, known: list[str]) -> None:
 
 
 def scored_draw(
-    law: Design, rows: Tensor, k: int, samples: int, generator: torch.Generator | None
+    design: Design, rows: Tensor, k: int, samples: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
     """Draws (samples, …, n) without gradient, and log-probabilities (samples, …) with one in the scores."""
-    kind = get(law)
+    kind = get(design)
     if kind is PlackettLuce:
         return _in_turn(rows, k, samples, generator)
     if issubclass(kind, RandomOrder):
@@ -62,7 +62,7 @@ def scored_draw(
         made = kind.ordered(k, scores=ordered)
         drawn = made.sample((), generator)
         return torch.zeros_like(drawn).scatter(-1, order, drawn), _finite(made.log_prob(drawn))
-    made = distribution_of(rows, k, law)
+    made = distribution_of(rows, k, design)
     drawn = made.sample((samples,), generator)
     return drawn, _finite(made.log_prob(drawn))
 
@@ -86,14 +86,14 @@ def _in_turn(rows: Tensor, k: int, samples: int, generator: torch.Generator | No
     return torch.zeros_like(noise).scatter(-1, first, drawn), log_prob
 
 
-def enumerated(law: Design, scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
+def enumerated(design: Design, scores: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     """All sets (sets, n) and their probabilities, with a gradient in the scores (n,); None if too many.
 
     Designs in random order give None too: they are means over n! orders.
     """
-    if issubclass(get(law), RandomOrder) or math.comb(scores.shape[-1], k) > _MOST_SUBSETS:
+    if issubclass(get(design), RandomOrder) or math.comb(scores.shape[-1], k) > _MOST_SUBSETS:
         return None
-    made = distribution_of(scores, k, law)
+    made = distribution_of(scores, k, design)
     sets = made.enumerate_support()
     log_prob = made.log_prob(sets)
     possible = log_prob > -math.inf

@@ -28,7 +28,7 @@ class Diagnosed:
 
     Args:
         estimator: its name and options.
-        law: the distribution it samples from, whose exact gradient it is compared with.
+        design: the distribution it samples from, whose exact gradient it is compared with.
         bias: the length of the mean error, corrected for the part that is due to chance.
         noise: the standard error of the bias: a bias below it is not significant.
         variance: the mean squared distance of an estimate from the mean of all estimates.
@@ -39,12 +39,12 @@ class Diagnosed:
 
     Example:
         >>> found = diagnose(lambda x: x[..., 0], torch.zeros(4), 2, estimators=["simple"], repeats=10)
-        >>> found.rows[0].law, found.rows[0].reference
+        >>> found.rows[0].design, found.rows[0].reference
         ('conditional_poisson', 'enumeration')
     """
 
     estimator: str
-    law: str
+    design: str
     bias: float
     noise: float
     variance: float
@@ -80,11 +80,11 @@ class Diagnosis:
 
     def __str__(self) -> str:
         """An aligned table."""
-        header = ("estimator", "law", "bias", "±", "variance", "cosine", "one's", "reference")
+        header = ("estimator", "design", "bias", "±", "variance", "cosine", "one's", "reference")
         cells = [
             (
                 row.estimator,
-                row.law,
+                row.design,
                 *(f"{v:.3g}" for v in (row.bias, row.noise, row.variance)),
                 *(f"{v:.3f}" for v in (row.cosine, row.cosine_each)),
                 row.reference,
@@ -193,11 +193,11 @@ def diagnose(
     references: dict[str, tuple[Tensor, float]] = {}
     rows: list[Diagnosed] = []
     for label, estimator in chosen.items():
-        law = estimator.law
-        if law not in references:
-            references[law] = _reference(f, scores, k, law, reference_samples, generator)
+        design = estimator.design
+        if design not in references:
+            references[design] = _reference(f, scores, k, design, reference_samples, generator)
         estimates = _estimates(f, scores, k, estimator, samples, repeats, generator)
-        rows.append(_compared(label, law, estimates, *references[law]))
+        rows.append(_compared(label, design, estimates, *references[design]))
     return Diagnosis(tuple(rows), samples, repeats)
 
 
@@ -230,12 +230,12 @@ def _estimates(
 
 
 def _reference(
-    f: Loss, scores: Tensor, k: int, law: str, draws: int, generator: torch.Generator | None
+    f: Loss, scores: Tensor, k: int, design: str, draws: int, generator: torch.Generator | None
 ) -> tuple[Tensor, float]:
     """The gradient of the expectation, and its standard error: 0 if it is exact."""
     with torch.enable_grad():
         leaf = scores.detach().double().requires_grad_()
-        found = enumerated(law, leaf, k)
+        found = enumerated(design, leaf, k)
         if found is not None:
             sets, probabilities = found
             losses = f(sets.to(scores.dtype)).detach().double()
@@ -243,7 +243,7 @@ def _reference(
             expected = (probabilities * (losses - losses.mean())).sum()
             return torch.autograd.grad(expected, leaf)[0], 0.0
     chunks = draws // _REFERENCE_CHUNK
-    run = get("score_function", design=law)
+    run = get("score_function", design=design)
     parts = torch.stack(
         [
             estimate_gradient(f, scores, k, run, samples=_REFERENCE_CHUNK, generator=generator).double()
@@ -253,7 +253,7 @@ def _reference(
     return parts.mean(0), float((parts.var(0).sum() / chunks).sqrt())
 
 
-def _compared(label: str, law: str, estimates: Tensor, exact: Tensor, exact_noise: float) -> Diagnosed:
+def _compared(label: str, design: str, estimates: Tensor, exact: Tensor, exact_noise: float) -> Diagnosed:
     mean, spread = estimates.mean(0), float(estimates.var(0).sum())
     scale = float(exact.square().sum().sqrt()) or 1.0
     by_chance = spread / len(estimates) + exact_noise**2
@@ -261,7 +261,7 @@ def _compared(label: str, law: str, estimates: Tensor, exact: Tensor, exact_nois
     cosine = torch.nn.functional.cosine_similarity
     return Diagnosed(
         estimator=label,
-        law=law,
+        design=design,
         bias=math.sqrt(max(squared, 0.0)) / scale,
         noise=math.sqrt(by_chance) / scale,
         variance=spread / scale**2,

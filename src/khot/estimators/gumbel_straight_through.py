@@ -13,7 +13,7 @@ from khot.relaxations.noise.gumbel import gumbel_topk
 __all__ = ["gumbel_straight_through"]
 
 
-@register(law="plackett_luce")
+@register(design="plackett_luce")
 def gumbel_straight_through(
     scores: Tensor,
     k: float,

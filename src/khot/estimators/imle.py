@@ -75,7 +75,7 @@ class AdaptiveStep(nn.Module):
         return f"alpha={self.alpha:.6g}, wanted={self.wanted}, rate={self.rate}"
 
 
-@register(law="plackett_luce")
+@register(design="plackett_luce")
 def imle(
     scores: Tensor,
     k: float,
@@ -125,7 +125,7 @@ def imle(
     return _selected(rows, k, step, symmetric, generator).to(scores.dtype).movedim(-1, last)
 
 
-@register(law="plackett_luce", fresh={"step": AdaptiveStep})
+@register(design="plackett_luce", fresh={"step": AdaptiveStep})
 def adaptive_imle(
     scores: Tensor,
     k: float,

@@ -28,7 +28,7 @@ _OTHER_NAMES = {"reinforce": "score_function", "straight_through": "sampled_stra
 @dataclass(frozen=True)
 class _Entry:
     function: Function
-    law: str | None  # None if the option ``design`` says
+    design: str | None  # None if the option ``design`` says
     needs_losses: bool
     fresh: Mapping[str, Callable[[], Any]]  # options that are made anew for each estimator
 
@@ -44,14 +44,14 @@ _ENTRIES: dict[str, _Entry] = {}
 
 def register(
     *,
-    law: str | None = None,
+    design: str | None = None,
     needs_losses: bool = False,
     fresh: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Callable[[Function], Function]:
     """Register an estimator, a function ``(scores, k, *, generator, dim, mask, largest, **options)``.
 
     Args:
-        law: the name of the design it samples from; by default taken from its option ``design``.
+        design: the name of the design it samples from; by default taken from its option ``design``.
         needs_losses: whether the gradient comes from losses instead of through the sample.
         fresh: options that hold state; each estimator gets a new object from these factories.
 
@@ -60,7 +60,7 @@ def register(
 
     Example:
         >>> from khot.estimators import simple
-        >>> register(law="conditional_poisson")(simple)
+        >>> register(design="conditional_poisson")(simple)
         Traceback (most recent call last):
         ValueError: register: an estimator named 'simple' is already registered
     """
@@ -69,7 +69,7 @@ def register(
         name = function.__name__
         if name in _ENTRIES:
             raise ValueError(f"register: an estimator named {name!r} is already registered")
-        _ENTRIES[name] = _Entry(function, law, needs_losses, fresh or {})
+        _ENTRIES[name] = _Entry(function, design, needs_losses, fresh or {})
         return function
 
     return add
@@ -85,7 +85,7 @@ class Estimator:
 
     Example:
         >>> estimator = get("sampled_straight_through", design="random_systematic")
-        >>> estimator(torch.zeros(3, 6), 2).sum(-1), estimator.law, estimator.parameter
+        >>> estimator(torch.zeros(3, 6), 2).sum(-1), estimator.design, estimator.parameter
         (tensor([2., 2., 2.]), 'random_systematic', 'scores')
     """
 
@@ -107,15 +107,15 @@ class Estimator:
         return function(scores, k, generator=generator, dim=dim, mask=mask, largest=largest, **self.options)
 
     @property
-    def law(self) -> str:
+    def design(self) -> str:
         """The name of the design it samples from; for a relaxed sample, the design at temperature 0."""
         entry = _ENTRIES[self.name]
-        return entry.law or name_of(self.options.get("design", entry.options["design"]))
+        return entry.design or name_of(self.options.get("design", entry.options["design"]))
 
     @property
     def parameter(self) -> str:
         """How the design reads the scores: as ``scores``, π = sigmoid_topk(scores, k), or as ``logits``."""
-        return parameter_of(self.law)
+        return parameter_of(self.design)
 
     @property
     def needs_losses(self) -> bool:

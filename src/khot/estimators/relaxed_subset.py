@@ -14,7 +14,7 @@ from khot.relaxations.rows.successive_softmax import successive_softmax_topk
 __all__ = ["relaxed_subset"]
 
 
-@register(law="plackett_luce")
+@register(design="plackett_luce")
 def relaxed_subset(
     scores: Tensor,
     k: float,

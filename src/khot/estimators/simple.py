@@ -12,7 +12,7 @@ from khot.relaxations.straight_through import straight_through
 __all__ = ["simple"]
 
 
-@register(law="conditional_poisson")
+@register(design="conditional_poisson")
 def simple(
     scores: Tensor,
     k: float,

@@ -25,7 +25,7 @@ def test_it_learns(name):
     after = train(get(name), task(120), IMAGES, IMAGES, seed=0)
     assert before["sampled"] == pytest.approx(16 * math.log(2), rel=0.05)
     assert after["sampled"] < 0.7 * before["sampled"]
-    assert ("divergence" in after) == (get(name).law in WITH_ENTROPY)
+    assert ("divergence" in after) == (get(name).design in WITH_ENTROPY)
 
 
 def test_the_divergence_keeps_the_code_random():

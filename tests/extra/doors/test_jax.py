@@ -154,7 +154,7 @@ def test_systematic_draws(dtype):
         indices = systematic_indices(torch.tensor(probs), 4, torch.tensor(u))
         expected = torch.zeros(50, 5, 9).scatter(-1, indices, 1.0)
         np.testing.assert_array_equal(systematic(jnp.asarray(probs), 4, jnp.asarray(u)), expected.numpy())
-    sample = jax.jit(lambda key: door.systematic_sample(key, probs.astype(dtype), 4, shape=(4000,)))
+    sample = jax.jit(lambda key: door.systematic_sample(key, probs.astype(dtype), 4, sample_shape=(4000,)))
     x = np.asarray(sample(jax.random.key(0)))
     assert x.dtype == dtype
     assert (x.sum(-1) == 4).all()

@@ -29,7 +29,11 @@ def test_bias_variance_and_cosine_of_simple():
     found = diagnose(F, THETA, K, estimators=["simple"], samples=2, repeats=50_000, generator=seeded()).rows[
         0
     ]
-    assert (found.estimator, found.law, found.reference) == ("simple", "conditional_poisson", "enumeration")
+    assert (found.estimator, found.design, found.reference) == (
+        "simple",
+        "conditional_poisson",
+        "enumeration",
+    )
     assert found.reference_noise == 0
     assert abs(found.bias - bias) < 4 * found.noise
     assert found.variance == pytest.approx(float(variance) / 2, rel=0.03)
@@ -85,7 +89,7 @@ def test_all_by_default_as_table_text_and_plot():
     assert len(names) == 8
     lines = str(found).splitlines()
     assert len(lines) == 9
-    assert lines[0].split()[:3] == ["estimator", "law", "bias"]
+    assert lines[0].split()[:3] == ["estimator", "design", "bias"]
     axes = found.plot()
     assert [label.get_text() for label in axes.get_yticklabels()] == names
     assert found.plot(axes) is axes

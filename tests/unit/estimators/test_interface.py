@@ -27,7 +27,7 @@ def test_functions_are_what_get_gives(name):
 def test_a_design_may_be_a_class():
     for name in ("sampled_straight_through", "reinmax", "score_function"):
         by_class, by_name = get(name, design=TreePivotal), get(name, design="tree_pivotal")
-        assert by_class.law == by_name.law == "tree_pivotal"
+        assert by_class.design == by_name.design == "tree_pivotal"
         assert torch.equal(by_class(X, 4, generator=seeded()), by_name(X, 4, generator=seeded()))
 
 
@@ -55,7 +55,7 @@ def test_samples_have_the_law_they_say(law):
     theta = torch.linspace(-2, 2, 6, dtype=torch.float64)
     wanted = probabilities(law, theta, 3) @ subsets(6, 3)
     for name in NAMES:
-        if get(name).law != law or name == "relaxed_subset":
+        if get(name).design != law or name == "relaxed_subset":
             continue
         share = get(name)(theta.expand(40_000, -1), 3, generator=seeded(4)).mean(0)
         assert (share - wanted).abs().max() < 0.012

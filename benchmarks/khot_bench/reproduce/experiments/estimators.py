@@ -2,11 +2,11 @@
 
 The toy of Ahmed et al. (2023), SIMPLE: n = 10, k = 5 and f(x) = ‖x − b‖², which on zeros and ones equals an
 affine function, though not in its gradient; beside it a loss that does not. Each estimator is compared with
-the exact gradient of the law that it samples from.
+the exact gradient of the design that it samples from.
 
 An autoencoder with a code of 10 of 40 units, on MNIST at 14 × 14 pixels, in its spirit: trained on the
-reconstruction alone with every estimator, and with the divergence from the uniform prior where the law has an
-entropy in closed form.
+reconstruction alone with every estimator, and with the divergence from the uniform prior where the design has
+an entropy in closed form.
 """
 
 # pyright: basic
@@ -66,7 +66,7 @@ def _runs(quick: bool) -> Sequence[Settings]:
     for seed in range(seeds):
         for label in trained:
             of = {"part": "autoencoder", "estimator": label, "seed": seed, "steps": steps, "data": data}
-            closed = _chosen(label).law in WITH_ENTROPY
+            closed = _chosen(label).design in WITH_ENTROPY
             runs += [{**of, "divergence": divergence} for divergence in (False, True)[: 1 + closed]]
     return runs
 
@@ -153,7 +153,7 @@ def _toy_table(ledger: Ledger, loss: str) -> Grid:
         ),
         rows=tuple((label, *(text(number, label) for number in numbers)) for label in _CHOICES),
         notes=(
-            "In units of the length of the exact gradient of the estimator's own law; an estimate is the "
+            "In units of the length of the exact gradient of the estimator's own design; an estimate is the "
             f"mean of {_SAMPLES} samples. Mean ± standard error over {seeds} seeds of scores and f. A bias "
             "below its standard error may be none.",
         ),

@@ -112,9 +112,9 @@ def _drawn(
     sample = rule.estimator(scores, rule.k, mask=allowed, generator=generator)
     indices = topk_entries(sample.detach(), rule.k, hard=True, mask=allowed).indices
     weights = sample.gather(-1, indices)
-    if rule.estimator.law != "plackett_luce":
+    if rule.estimator.design != "plackett_luce":
         with torch.no_grad():
             rows = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
-            chance = inclusion_of(distribution_of(rows, rule.k, rule.estimator.law)).gather(-1, indices)
+            chance = inclusion_of(distribution_of(rows, rule.k, rule.estimator.design)).gather(-1, indices)
         weights = straight_through(weights / chance.to(weights.dtype).clamp_min(_RAREST), weights)
     return Chosen(weights, indices)

@@ -11,40 +11,42 @@ import jax
 import jax.numpy as jnp
 
 from khot.interop.jax._arguments import check_k, position
+from khot.relaxations._plain_arguments import check_sample_shape
 
 __all__ = ["systematic_sample"]
 
 
-def systematic_sample(key: Any, probs: Any, k: int, *, shape: tuple[int, ...] = ()) -> Any:
+def systematic_sample(key: Any, probs: Any, k: int, *, sample_shape: tuple[int, ...] = ()) -> Any:
     """Draw exactly ``k`` of n units, each with its inclusion probability.
 
     Args:
         key: a key of ``jax.random``.
         probs: inclusion probabilities (…, n) with sum k.
         k: how many units to draw; an integer, not traced.
-        shape: the shape of the draws, in front of the shape of ``probs``.
+        sample_shape: the shape of the draws, in front of the shape of ``probs``.
 
     Returns:
-        Zeros and ones of shape ``shape + probs.shape`` in the dtype of ``probs``, exactly k ones in each row.
-        Without ``jax_enable_x64`` the inclusion probabilities hold to the rounding of float32.
+        Zeros and ones of shape ``sample_shape + probs.shape`` in the dtype of ``probs``, exactly k ones in
+        each row. Without ``jax_enable_x64`` the inclusion probabilities hold to the rounding of float32.
 
     Example:
-        >>> x = systematic_sample(jax.random.key(0), jnp.full(8, 0.25), 2, shape=(100,))
+        >>> x = systematic_sample(jax.random.key(0), jnp.full(8, 0.25), 2, sample_shape=(100,))
         >>> x.shape, set(x.sum(-1).tolist())
         ((100, 8), {2.0})
     """
     probs = jax.lax.stop_gradient(jnp.asarray(probs))
     position("systematic_sample", probs, -1)
+    check_sample_shape("systematic_sample", sample_shape)
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"systematic_sample: k must be an integer, not traced, got {k!r}")
     check_k("systematic_sample", k, probs.shape[-1])
     wide = probs.astype(jnp.promote_types(probs.dtype, jnp.zeros(()).dtype))
-    u = jax.random.uniform(key, (*shape, *probs.shape[:-1], 1), wide.dtype)
+    u = jax.random.uniform(key, (*sample_shape, *probs.shape[:-1], 1), wide.dtype)
     return systematic(wide, k, u).astype(probs.dtype)
 
 
 def systematic(probs: Any, k: int, u: Any) -> Any:
-    """The draws for given uniform variables u (*shape, …, 1)."""
+    """The draws for given uniform variables u (*sample_shape, …, 1)."""
     n = probs.shape[-1]
     if k == 0:
         return jnp.zeros((*u.shape[:-1], n), probs.dtype)
