@@ -17,6 +17,7 @@ from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
+from khot.relaxations._plain_apply import plain_apply
 
 __all__ = ["MOST", "SmallKernel", "small_matrix", "small_weights"]
 
@@ -143,5 +144,4 @@ def _portable_gradient(portable: Callable[[Tensor], Tensor], x: Tensor, grad: Te
     return out
 
 
-# As that of sigmoid top-k: ``is_plain`` has asked what ``apply`` would.
-_apply = cast("Any", super(torch.autograd.Function, _SmallRows)).apply
+_apply = plain_apply(_SmallRows)

@@ -6,7 +6,7 @@ scores, to compute higher derivatives from; so it is used for small inputs only,
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, is_grad_enabled
@@ -15,6 +15,7 @@ from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
+from khot.relaxations._plain_apply import plain_apply
 from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import Gate
 
@@ -37,7 +38,7 @@ def plain_gated(
     if scores.dtype not in (torch.float32, torch.float64):
         return None
     if scores.requires_grad and is_grad_enabled():
-        return cast("Tensor", _apply(scores, float(k), temperature, gate))
+        return _apply(scores, float(k), temperature, gate)
     return cpu.gated_topk(gate.kernel, scores, float(k), temperature, norm=gate.norm)[0]
 
 
@@ -64,5 +65,4 @@ class _PlainGated(torch.autograd.Function):
         return out, None, None, None
 
 
-# As that of sigmoid top-k: ``is_plain`` has asked what ``apply`` would.
-_apply = cast("Any", super(torch.autograd.Function, _PlainGated)).apply
+_apply = plain_apply(_PlainGated)

@@ -9,7 +9,6 @@ write 16-bit types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -19,6 +18,7 @@ from khot.kernels import cpu, operations
 from khot.kernels.availability import is_plain
 from khot.kernels.loader import native
 from khot.relaxations._arguments import Number
+from khot.relaxations._plain_apply import plain_apply
 from khot.relaxations.threshold._functions import weights_gradient
 from khot.relaxations.threshold._gates import LOGISTIC
 
@@ -150,12 +150,4 @@ class _HalfSigmoid(torch.autograd.Function):
         return wide.to(x.dtype), None, None
 
 
-def _without_transforms(function: type[torch.autograd.Function]) -> Callable[..., Tensor]:
-    """``function.apply`` without its questions about ``torch.func``, which ``is_plain`` has asked.
-
-    They are a tenth of what a small call costs.
-    """
-    return cast("Any", super(torch.autograd.Function, function)).apply
-
-
-_apply_plain, _apply_half = _without_transforms(_PlainSigmoid), _without_transforms(_HalfSigmoid)
+_apply_plain, _apply_half = plain_apply(_PlainSigmoid), plain_apply(_HalfSigmoid)
