@@ -73,13 +73,13 @@ def check_generator(name: str, generator: torch.Generator | None) -> None:
         raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
 
 
-def check_sample_shape(name: str, shape: Any) -> None:
-    """Check that ``shape`` says how many draws: a tuple of integers."""
+def check_sample_shape(name: str, shape: Any, argument: str = "sample_shape") -> None:
+    """Check that ``shape`` says how many draws, or how large a batch is: a tuple of integers."""
     sizes = cast("tuple[Any, ...]", tuple(shape) if isinstance(shape, (tuple, list)) else (None,))  # pyright: ignore[reportUnknownArgumentType]
     if not all(map(is_integer, sizes)):
-        raise TypeError(f"{name}: sample_shape must be a tuple of integers, got {shape!r}")
+        raise TypeError(f"{name}: {argument} must be a tuple of integers, got {shape!r}")
     if any(size < 0 for size in sizes):
-        raise ValueError(f"{name}: sample_shape must not be negative, got {sizes}")
+        raise ValueError(f"{name}: {argument} must not be negative, got {sizes}")
 
 
 def check_tensor(name: str, argument: str, value: Tensor) -> None:
