@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "check_callable",
     "check_choice",
     "check_floating",
     "check_generator",
@@ -67,6 +68,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def check_callable(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` can be called."""
+    if not callable(value):
+        raise TypeError(f"{name}: {argument} must be a function, got {value!r}")
+
+
 def check_generator(name: str, generator: torch.Generator | None) -> None:
     """Check that ``generator`` is a generator, or None for torch's global one."""
     if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -97,7 +104,8 @@ def check_floating(name: str, argument: str, value: Tensor) -> None:
             f"{name}: {argument} must have a floating-point dtype, got {value.dtype}{few}; "
             f"use {argument}.float()"
         )
-    if value.layout != torch.strided:
+    # Dynamo refuses to ask for the layout in the backward pass of an autograd function.
+    if not torch.compiler.is_compiling() and value.layout != torch.strided:
         raise TypeError(f"{name}: {argument} must be dense, got {value.layout}; use {argument}.to_dense()")
 
 
