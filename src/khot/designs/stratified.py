@@ -67,10 +67,10 @@ class Stratified(KHotDistribution):
         if isinstance(designs, str | type):
             given = {"probs": probs, "scores": scores}
             made = _of_class(members, get(designs, "Stratified"), k, given, validate)
-        elif not (k is None and probs is None and scores is None):
-            raise ValueError("Stratified: k, probs and scores are for a class; designs are made already")
         else:
             _check_designs(designs)
+            if not (k is None and probs is None and scores is None):
+                raise ValueError("Stratified: k, probs and scores are for a class; designs are made already")
             made = list(designs)
         _check_parts(members, made)
         self._members = members
