@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-from khot.relaxations._plain_arguments import is_number
+from khot.kernels.availability import is_plain
+from khot.relaxations._plain_arguments import check_tensor, is_number
 
 __all__ = ["capped_simplex", "k_hot", "rounded_k_hot"]
 
@@ -35,11 +36,12 @@ class capped_simplex(Constraint):
     event_dim = 1
 
     def __init__(self, k: float | Tensor) -> None:
-        self.k = _checked(k, "capped_simplex")
+        self.k = check_sum("capped_simplex", k)
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each row of ``value`` lies in the capped simplex, to the precision of its dtype."""
+        check_tensor("capped_simplex.check", "value", value)
         exact = value.double()
         k = torch.as_tensor(self.k, dtype=exact.dtype, device=value.device)
         tolerance = SUM_TOLERANCE.get(value.dtype, 0.0) * k.clamp_min(1)
@@ -66,13 +68,15 @@ class k_hot(Constraint):
     event_dim = 1
 
     def __init__(self, k: int | Tensor) -> None:
-        self.k = _checked(k, "k_hot")
-        if not isinstance(k, Tensor) and k != int(k):
+        self.k = check_sum("k_hot", k)
+        whole = not is_plain(k) or bool((k % 1 == 0).all()) if isinstance(k, Tensor) else k % 1 == 0
+        if not whole:
             raise ValueError(f"k_hot: k must be an integer, got {k}")
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each row of ``value`` is k-hot."""
+        check_tensor("k_hot.check", "value", value)
         binary = ((value == 0) | (value == 1)).all(-1)
         return binary & ((value != 0).sum(-1) == torch.as_tensor(self.k, device=value.device))
 
@@ -96,11 +100,12 @@ class rounded_k_hot(Constraint):
     event_dim = 1
 
     def __init__(self, k: float | Tensor) -> None:
-        self.k = _checked(k, "rounded_k_hot")
+        self.k = check_sum("rounded_k_hot", k)
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
         """Whether each row of ``value`` has ⌊k⌋ or ⌈k⌉ ones and zeros elsewhere."""
+        check_tensor("rounded_k_hot.check", "value", value)
         binary = ((value == 0) | (value == 1)).all(-1)
         ones = (value != 0).sum(-1)
         k = torch.as_tensor(self.k, dtype=torch.float64, device=value.device)
@@ -111,8 +116,14 @@ class rounded_k_hot(Constraint):
         return f"rounded_k_hot(k={self.k})"
 
 
-def _checked(k: float | Tensor, name: str) -> float | Tensor:
+def check_sum(name: str, k: float | Tensor) -> float | Tensor:
+    """``k``, after checking that it is finite and not negative: a number, or a real tensor."""
     if isinstance(k, Tensor):
+        if k.is_complex() or k.dtype == torch.bool:
+            raise TypeError(f"{name}: k must be a real tensor, got {k.dtype}")
+        if is_plain(k) and not bool(((k >= 0) & (k < float("inf"))).all()):
+            low, high = k.min(), k.max()
+            raise ValueError(f"{name}: k must be finite and not negative, got values in [{low:g}, {high:g}]")
         return k
     if not is_number(k):
         raise TypeError(f"{name}: k must be a number or a tensor, got {k!r}")

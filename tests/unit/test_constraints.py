@@ -7,6 +7,7 @@ import torch
 
 import khot
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
+from khot.designs import PinnedSigmoidTopKTransform, SigmoidTopKTransform
 
 
 def test_capped_simplex_row_by_row():
@@ -94,3 +95,36 @@ def test_rounded_k_hot():
     assert repr(rounded_k_hot(1.5)) == "rounded_k_hot(k=1.5)"
     with pytest.raises(ValueError, match="rounded_k_hot: k must be finite and not negative, got -1"):
         rounded_k_hot(-1)
+
+
+NAMES = {constraint.__name__: constraint for constraint in (capped_simplex, k_hot, rounded_k_hot)}
+NAMES |= {kind.__name__: kind for kind in (SigmoidTopKTransform, PinnedSigmoidTopKTransform)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_budget(name):
+    make = NAMES[name]
+    for wrong in ("two", None, [2], True, 1j):
+        with pytest.raises(TypeError, match=f"^{name}: k must be a number or a tensor, got "):
+            make(wrong)
+    for wrong in (torch.tensor(2j), torch.tensor(True)):
+        with pytest.raises(TypeError, match=f"^{name}: k must be a real tensor, got "):
+            make(wrong)
+    for wrong in (math.nan, math.inf, -1, *(torch.tensor([1, w]) for w in (math.nan, math.inf, -1.0))):
+        with pytest.raises(ValueError, match=f"^{name}: k must be finite and not negative, got "):
+            make(wrong)
+    for right in (2, 2.0, torch.tensor([1, 2]), torch.tensor(2.0)):
+        assert make(right).k is right
+
+
+def test_k_hot_needs_whole_numbers_in_a_tensor():
+    with pytest.raises(ValueError, match="k_hot: k must be an integer, got"):
+        k_hot(torch.tensor([1.0, 1.5]))
+
+
+@pytest.mark.parametrize("constraint", [capped_simplex, k_hot, rounded_k_hot])
+def test_what_is_no_vector(constraint):
+    with pytest.raises(
+        TypeError, match=rf"^{constraint.__name__}\.check: value must be a torch.Tensor, got list"
+    ):
+        constraint(1).check([1, 0])

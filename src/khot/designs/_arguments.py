@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from khot.constraints import SUM_TOLERANCE
-from khot.relaxations._plain_arguments import check_floating
+from khot.relaxations._arguments import broadcasts_to
+from khot.relaxations._plain_arguments import check_floating, check_sample_shape, is_number
 
 __all__ = [
+    "check_expansion",
     "check_one_of",
     "check_probabilities",
     "check_scores",
@@ -26,13 +28,27 @@ __all__ = [
 ]
 
 
-def validates(validate_args: bool | None) -> bool:
+def validates(name: str, validate_args: bool | None) -> bool:
     """Whether to check values: by default yes, if they can be read.
 
     This does not use torch's own default, which the first ``torch.compile`` of a process switches off for
     good.
     """
-    return not torch.compiler.is_compiling() if validate_args is None else validate_args
+    if validate_args is None:
+        return not torch.compiler.is_compiling()
+    if not isinstance(validate_args, (bool, np.bool_)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: validate_args must be True, False or None, got {validate_args!r}")
+    return bool(validate_args)
+
+
+def check_expansion(name: str, batch_shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Check that a design of this batch shape can be expanded to the ``wanted`` one."""
+    check_sample_shape(f"{name}.expand", wanted, "batch_shape")
+    if not broadcasts_to(torch.Size(batch_shape), torch.Size(wanted)):
+        raise ValueError(
+            f"{name}.expand: batch_shape must be one to which {tuple(batch_shape)} broadcasts, "
+            f"got {tuple(wanted)}"
+        )
 
 
 def check_one_of(name: str, parameters: dict[str, Tensor | None]) -> str:
@@ -56,7 +72,7 @@ def check_units(name: str, argument: str, value: Tensor, dim: int = -1) -> None:
 
 def check_size(name: str, k: float, n: int, *, whole: bool) -> float:
     """Check 0 ≤ k ≤ n, and with ``whole`` that k is an integer; integers are returned as int."""
-    if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not is_number(k):
         raise TypeError(f"{name}: k must be a number, got {type(k).__name__}")
     if not 0 <= k <= n:
         raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")

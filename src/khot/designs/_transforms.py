@@ -16,7 +16,7 @@ from torch.distributions.constraints import Constraint
 from torch.distributions.transforms import Transform
 from torch.nn.functional import pad
 
-from khot.constraints import capped_simplex
+from khot.constraints import capped_simplex, check_sum
 from khot.relaxations import inverse_sigmoid_topk, sigmoid_topk
 
 __all__ = ["PinnedSigmoidTopKTransform", "SigmoidTopKTransform"]
@@ -40,7 +40,7 @@ class SigmoidTopKTransform(Transform):
 
     def __init__(self, k: float | Tensor, cache_size: int = 0) -> None:
         super().__init__(cache_size=cache_size)
-        self.k = k
+        self.k = check_sum(type(self).__name__, k)
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def codomain(self) -> Constraint:  # pyright: ignore[reportIncompatibleVariableOverride, reportIncompatibleMethodOverride]

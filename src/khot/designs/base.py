@@ -17,6 +17,7 @@ from torch.distributions.constraints import Constraint
 
 from khot.constraints import capped_simplex, k_hot, rounded_k_hot
 from khot.designs._arguments import (
+    check_expansion,
     check_one_of,
     check_probabilities,
     check_scores,
@@ -87,7 +88,7 @@ class KHotDistribution(Distribution):
         check_units(name, self._given, parameter)
         self.k = check_size(name, k, parameter.shape[-1], whole=not self.takes_fractions)
         self._dtype = parameter.dtype
-        validate = validates(validate_args)
+        validate = validates(name, validate_args)
         setattr(self, self._given, parameter)
         if self._given != "probs":
             if validate:
@@ -292,6 +293,7 @@ class KHotDistribution(Distribution):
         Args:
             batch_shape: the new batch shape, to which the old one must broadcast.
         """
+        check_expansion(type(self).__name__, self.batch_shape, batch_shape)
         new = cast("Any", self)._get_checked_instance(type(self), _instance)
         new.k, new._dtype, new._given = self.k, self._dtype, self._given
         new._short = None if self._short is None else self._short.expand(tuple(batch_shape))

@@ -21,6 +21,7 @@ from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
 from khot.kernels import cpu
 from khot.relaxations._chunks import chunks
+from khot.relaxations._plain_arguments import check_floating
 
 __all__ = ["Cube"]
 
@@ -67,8 +68,9 @@ class Cube(KHotDistribution):
         scores: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
+        check_floating("Cube", "balance", balance)
         super().__init__(k, probs=probs, scores=scores, validate_args=validate_args)
-        if balance.dim() < 2 or balance.shape[-2] != self.n or not balance.is_floating_point():
+        if balance.dim() < 2 or balance.shape[-2] != self.n:
             raise ValueError(
                 f"Cube: balance must be floating-point of shape (…, {self.n}, p), "
                 f"got {balance.dtype} of shape {tuple(balance.shape)}"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution, constraints
 
-from khot.designs._arguments import check_one_of, check_units, validates
+from khot.designs._arguments import check_expansion, check_one_of, check_units, validates
 from khot.relaxations._plain_arguments import check_generator, check_sample_shape
 
 __all__ = ["Poisson"]
@@ -51,13 +51,14 @@ class Poisson(Distribution):
         given = parameters[argument]
         assert given is not None
         check_units("Poisson", argument, given)
-        if validates(validate_args) and probs is not None and not bool(((probs >= 0) & (probs <= 1)).all()):
+        validate = validates("Poisson", validate_args)
+        if validate and probs is not None and not bool(((probs >= 0) & (probs <= 1)).all()):
             raise ValueError(
                 f"Poisson: probs must lie in [0, 1], got values in [{probs.min():g}, {probs.max():g}]"
             )
         self._each = Bernoulli(probs=probs, logits=logits, validate_args=validate_args)
         super().__init__(given.shape[:-1], given.shape[-1:], validate_args=False)
-        self._validate_args = validates(validate_args)
+        self._validate_args = validate
 
     @property
     def probs(self) -> Tensor:
@@ -147,6 +148,7 @@ class Poisson(Distribution):
         Args:
             batch_shape: the new batch shape, to which the old one must broadcast.
         """
+        check_expansion("Poisson", self.batch_shape, batch_shape)
         new = cast("Any", self)._get_checked_instance(Poisson, _instance)
         new._each = cast("Any", self._each).expand(torch.Size((*batch_shape, *self.event_shape)))
         Distribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)

@@ -11,10 +11,11 @@ import math
 import torch
 from torch import Tensor
 
-from khot.designs._arguments import check_size
+from khot.designs._arguments import check_size, validates
 from khot.designs._random_order import random_order
 from khot.designs.base import KHotDistribution
 from khot.relaxations._chunks import at_once
+from khot.relaxations._plain_arguments import check_integer, check_sample_shape
 
 __all__ = ["SimpleRandom"]
 
@@ -56,15 +57,15 @@ class SimpleRandom(KHotDistribution):
         device: torch.device | str | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        if isinstance(n, bool) or not isinstance(n, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"SimpleRandom: n must be an int, got {type(n).__name__}")
-        if n < 1:
-            raise ValueError(f"SimpleRandom: n must be at least 1, got {n}")
-        size = int(check_size("SimpleRandom", k, n, whole=True))
+        name = "SimpleRandom"
+        check_integer(name, "n", n)
+        check_sample_shape(name, batch_shape, "batch_shape")
+        validate = validates(name, validate_args)
+        size = int(check_size(name, k, n, whole=True))
         # One number seen n times, and right by construction: it takes no memory and needs no check.
         probs = torch.full((), size / n, dtype=dtype, device=device).expand(*batch_shape, n)
         super().__init__(size, probs=probs, validate_args=False)
-        self._validate_args = validate_args is not False
+        self._validate_args = validate
 
     @property
     def _inclusion(self) -> Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from khot.designs._arguments import (
+    check_one_of,
+    check_probabilities,
+    check_scores,
+    check_size,
+    validates,
+)
 from khot.designs.base import KHotDistribution
 from khot.designs.registry import get
 from khot.relaxations._plain_arguments import check_tensor
@@ -56,11 +63,14 @@ class Stratified(KHotDistribution):
         validate_args: bool | None = None,
     ) -> None:
         members = _members(strata)
+        validate = validates("Stratified", validate_args)
         if isinstance(designs, str | type):
-            made = _of_class(members, get(designs, "Stratified"), k, probs, scores, validate_args)
-        elif not (k is None and probs is None and scores is None):
-            raise ValueError("Stratified: k, probs and scores are for a class; designs are made already")
+            given = {"probs": probs, "scores": scores}
+            made = _of_class(members, get(designs, "Stratified"), k, given, validate)
         else:
+            _check_designs(designs)
+            if not (k is None and probs is None and scores is None):
+                raise ValueError("Stratified: k, probs and scores are for a class; designs are made already")
             made = list(designs)
         _check_parts(members, made)
         self._members = members
@@ -68,7 +78,7 @@ class Stratified(KHotDistribution):
         self._parts = [_unchecked(part) for part in made]
         mean = self._gathered([part.mean for part in self._parts])
         super().__init__(sum(int(part.k) for part in made), probs=mean, validate_args=False)
-        self._validate_args = validate_args is not False
+        self._validate_args = validate
 
     @property
     def parts(self) -> tuple[KHotDistribution, ...]:
@@ -140,26 +150,44 @@ def _of_class(
     members: list[Tensor],
     design: type[KHotDistribution],
     k: Sequence[int] | None,
-    probs: Tensor | None,
-    scores: Tensor | None,
-    validate_args: bool | None,
+    given: dict[str, Tensor | None],
+    validate: bool,
 ) -> list[KHotDistribution]:
     if k is None or not isinstance(k, Sequence | Tensor) or len(k) != len(members):  # pyright: ignore[reportUnnecessaryIsInstance]
         got = list(k) if isinstance(k, Sequence | Tensor) else k
         raise ValueError(f"Stratified: k must have one size for each of {len(members)} strata, got {got}")
+    argument = check_one_of("Stratified", given)
+    parameter = cast("Tensor", given[argument])
     n = sum(map(len, members))
-    for name, given in (("probs", probs), ("scores", scores)):
-        if given is not None and given.shape[-1:] != (n,):
-            raise ValueError(f"Stratified: {name} must have shape (…, {n}), got {tuple(given.shape)}")
-    return [
-        design(
-            size,
-            probs=None if probs is None else probs[..., units],
-            scores=None if scores is None else scores[..., units],
-            validate_args=validate_args,
+    if parameter.shape[-1:] != (n,):
+        raise ValueError(f"Stratified: {argument} must have shape (…, {n}), got {tuple(parameter.shape)}")
+    if argument not in design.parameters:
+        takes = " or ".join(design.parameters)
+        raise TypeError(f"Stratified: design {design.__name__} takes {takes}, got {argument}")
+    made: list[KHotDistribution] = []
+    for h, (given_size, units) in enumerate(zip(k, members, strict=True)):
+        name, rows = f"Stratified: stratum {h}", parameter[..., units]
+        size = check_size(name, given_size, len(units), whole=False)
+        _check_whole(size)
+        if validate and argument == "probs":
+            check_probabilities(name, rows, size)
+        elif validate:
+            check_scores(name, argument, rows, size)
+        made.append(cast("Any", design)(size, **{argument: rows}, validate_args=validate))
+    return made
+
+
+def _check_designs(designs: Sequence[KHotDistribution]) -> None:
+    made = isinstance(designs, Sequence) and all(isinstance(each, KHotDistribution) for each in designs)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not made:
+        raise TypeError(
+            f"Stratified: designs must be a name, a class or a sequence of designs, got {designs!r}"
         )
-        for size, units in zip(k, members, strict=True)
-    ]
+
+
+def _check_whole(k: float) -> None:
+    if not isinstance(k, int):
+        raise ValueError(f"Stratified: designs must draw whole numbers of units, got k = {k}")
 
 
 def _check_parts(members: list[Tensor], parts: list[KHotDistribution]) -> None:
@@ -171,9 +199,8 @@ def _check_parts(members: list[Tensor], parts: list[KHotDistribution]) -> None:
         raise ValueError(f"Stratified: designs must have one batch shape, got {sorted(map(tuple, shapes))}")
     if any(part._short is not None for part in parts):  # pyright: ignore[reportPrivateUsage]
         raise ValueError("Stratified: designs must have k units to draw in every row, got fewer above -inf")
-    fractions = [part.k for part in parts if not isinstance(part.k, int)]
-    if fractions:
-        raise ValueError(f"Stratified: designs must draw whole numbers of units, got k = {fractions[0]}")
+    for part in parts:
+        _check_whole(part.k)
 
 
 def _unchecked(design: KHotDistribution) -> KHotDistribution:

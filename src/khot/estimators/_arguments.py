@@ -9,12 +9,36 @@ from torch import Tensor
 
 from khot.designs import KHotDistribution
 from khot.designs.registry import get
-from khot.relaxations._arguments import allowed_scores, check_budget, compute_dtype, directed, position
+from khot.kernels.availability import inside_a_transform
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    check_budget,
+    check_temperature,
+    compute_dtype,
+    directed,
+    per_row,
+    position,
+)
 from khot.relaxations._plain_arguments import check_generator
 
-__all__ = ["Design", "distribution_of", "has_log_prob", "inclusion_of", "parameter_of", "rows_of"]
+__all__ = [
+    "Design",
+    "check_k",
+    "check_losses",
+    "check_not_mapped",
+    "check_relaxation",
+    "distribution_of",
+    "has_log_prob",
+    "inclusion_of",
+    "is_transformed",
+    "parameter_of",
+    "rows_of",
+]
 
 Design = str | type[KHotDistribution]
+
+_functorch = cast("Any", torch._C)._functorch  # pyright: ignore[reportPrivateUsage]
 
 
 def rows_of(
@@ -29,11 +53,51 @@ def rows_of(
     """The checked scores with the drawn dimension last, in the dtype of computation; k; the dimension."""
     last = position(name, scores, dim)
     check_generator(name, generator)
-    if isinstance(k, Tensor):
-        raise TypeError(f"{name}: k must be a number, got a tensor")
-    check_budget(name, scores, k, last, integer=True)
+    check_k(name, scores, k, last)
     rows = allowed_scores(name, directed(name, scores, largest), mask)
     return rows.movedim(last, -1).to(compute_dtype(scores)), int(k), last
+
+
+def check_k(name: str, scores: Tensor, k: float, dim: int) -> None:
+    """Check that k is one whole number, 0 ≤ k ≤ n."""
+    if isinstance(k, Tensor):
+        raise TypeError(f"{name}: k must be a number, got a tensor")
+    check_budget(name, scores, k, dim, integer=True)
+
+
+def check_relaxation(name: str, scores: Tensor, temperature: Number | Tensor, dim: int) -> None:
+    """Check the temperature of a relaxed sample: a number, or one for each row."""
+    check_temperature(name, temperature)
+    if isinstance(temperature, Tensor):
+        per_row(name, "temperature", scores, temperature, dim)
+
+
+def check_not_mapped(name: str, rows: Tensor) -> None:
+    """Raise inside ``torch.func.vmap``: what is drawn depends on values, which nobody may read there."""
+    while is_transformed(rows):
+        if _functorch.is_batchedtensor(rows):
+            raise RuntimeError(
+                f"{name}: torch.func.vmap cannot map over it, because it reads values; call it on the whole "
+                "batch: it draws from each row"
+            )
+        rows = _functorch.get_unwrapped(rows)
+
+
+def is_transformed(tensor: Tensor) -> bool:
+    """Whether ``torch.func`` maps over the tensor or differentiates in it."""
+    transforms = not torch.compiler.is_compiling() and inside_a_transform()
+    return transforms and _functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def check_losses(name: str, losses: Tensor, shape: torch.Size) -> None:
+    """Check what a loss returned for samples of this batch shape."""
+    if not isinstance(losses, Tensor) or losses.is_complex() or losses.dtype == torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
+        got = losses.dtype if isinstance(losses, Tensor) else type(losses).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: f must return a real tensor, one loss for each sample, got {got}")
+    if losses.shape != shape:
+        raise ValueError(
+            f"{name}: f must give one loss for each sample, shape {tuple(shape)}, got {tuple(losses.shape)}"
+        )
 
 
 def has_log_prob(design: Design) -> bool:

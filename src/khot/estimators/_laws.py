@@ -8,6 +8,7 @@ order in which its members were drawn, which is cheaper than quadrature.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,23 +19,9 @@ from khot.designs.registry import get, names
 from khot.estimators._arguments import Design, distribution_of, has_log_prob
 from khot.relaxations._noise import gumbel
 
-__all__ = ["check_law", "check_log_prob", "enumerated", "is_scored", "scored_draw"]
+__all__ = ["check_law", "enumerated", "finite", "is_scored", "scored_draw"]
 
 _MOST_SUBSETS = 20_000
-
-
-def check_law(name: str, design: Design) -> None:
-    """Raise unless the design has a log-probability, at least given the order."""
-    get(design, name)
-    if not is_scored(design):
-        _refuse(name, design, list(filter(is_scored, names())))
-
-
-def check_log_prob(name: str, design: Design) -> None:
-    """Raise unless the design has a log-probability."""
-    get(design, name)
-    if not has_log_prob(design):
-        _refuse(name, design, list(filter(has_log_prob, names())))
 
 
 def is_scored(design: Design) -> bool:
@@ -42,10 +29,12 @@ def is_scored(design: Design) -> bool:
     return issubclass(get(design), RandomOrder) or has_log_prob(design)
 
 
-def _refuse(name: str, design: Design, known: list[str]) -> None:
-    raise ValueError(
-        f"{name}: design must have a log-probability, got {design!r}; these have: {', '.join(known)}"
-    )
+def check_law(name: str, design: Design, suits: Callable[[Design], bool] = is_scored) -> None:
+    """Raise unless the design has a log-probability: at least given the order, or as ``suits`` says."""
+    get(design, name)
+    if not suits(design):
+        known = ", ".join(filter(suits, names()))
+        raise ValueError(f"{name}: design must have a log-probability, got {design!r}; these have: {known}")
 
 
 def scored_draw(
@@ -61,13 +50,13 @@ def scored_draw(
         ordered = rows.expand(shape).gather(-1, order)
         made = kind.ordered(k, scores=ordered)
         drawn = made.sample((), generator)
-        return torch.zeros_like(drawn).scatter(-1, order, drawn), _finite(made.log_prob(drawn))
+        return torch.zeros_like(drawn).scatter(-1, order, drawn), finite(made.log_prob(drawn))
     made = distribution_of(rows, k, design)
     drawn = made.sample((samples,), generator)
-    return drawn, _finite(made.log_prob(drawn))
+    return drawn, finite(made.log_prob(drawn))
 
 
-def _finite(log_prob: Tensor) -> Tensor:
+def finite(log_prob: Tensor) -> Tensor:
     """A set of probability zero but for rounding can be drawn: it has no gradient then."""
     return torch.where(log_prob.isfinite(), log_prob, 0.0)
 

@@ -10,10 +10,17 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from khot.estimators._arguments import check_k, check_losses
 from khot.estimators._laws import enumerated
-from khot.estimators.gradient import estimate_gradient
+from khot.estimators.gradient import gradient_of
 from khot.estimators.registry import Estimator, get, names
 from khot.relaxations._chunks import at_once
+from khot.relaxations._plain_arguments import (
+    check_callable,
+    check_floating,
+    check_generator,
+    check_integer,
+)
 
 __all__ = ["Diagnosed", "Diagnosis", "diagnose"]
 
@@ -160,7 +167,8 @@ def diagnose(
         f: the loss, (…, n) → (…), in the dtype of ``scores``.
         scores: a vector of length n.
         k: how many to draw.
-        estimators: names, or estimators from :func:`get`, or a mapping from labels to them; by default all.
+        estimators: names, or estimators from :func:`get`, or a mapping from labels to them, at least one; by
+            default all.
         samples: the number of draws averaged in one estimate. It is the same for all estimators, so that all
             call ``f`` equally often.
         repeats: the number of estimates to make.
@@ -181,15 +189,17 @@ def diagnose(
     Reference: Ahmed, Zeng, Niepert & Van den Broeck (2023), whose toy experiment this generalises.
     """
     name = "diagnose"
+    check_callable(name, "f", f)
+    check_floating(name, "scores", scores)
     if scores.dim() != 1:
         raise ValueError(f"{name}: scores must be a vector, got shape {tuple(scores.shape)}")
-    if repeats < 2:
-        raise ValueError(f"{name}: repeats must be at least 2, got {repeats}")
-    if reference_samples < 2 * _REFERENCE_CHUNK:
-        raise ValueError(
-            f"{name}: reference_samples must be at least {2 * _REFERENCE_CHUNK}, got {reference_samples}"
-        )
-    chosen = _labelled(estimators)
+    check_k(name, scores, k, 0)
+    k = int(k)
+    chosen = _labelled(name, estimators)
+    check_integer(name, "samples", samples, 2 if any(each.needs_losses for each in chosen.values()) else 1)
+    check_integer(name, "repeats", repeats, 2)
+    check_integer(name, "reference_samples", reference_samples, 2 * _REFERENCE_CHUNK)
+    check_generator(name, generator)
     references: dict[str, tuple[Tensor, float]] = {}
     rows: list[Diagnosed] = []
     for label, estimator in chosen.items():
@@ -202,13 +212,22 @@ def diagnose(
 
 
 def _labelled(
-    estimators: Iterable[str | Estimator] | Mapping[str, str | Estimator] | None,
+    name: str, estimators: Iterable[str | Estimator] | Mapping[str, str | Estimator] | None
 ) -> dict[str, Estimator]:
     if isinstance(estimators, Mapping):
         given = cast("Mapping[str, str | Estimator]", estimators)
-        return {label: get(e, "diagnose") for label, e in given.items()}
-    made = [get(e, "diagnose") for e in (estimators or names())]
-    return {str(e): e for e in made}
+        chosen = {label: get(e, name) for label, e in given.items()}
+    else:
+        if isinstance(estimators, str) or not isinstance(estimators, Iterable | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"{name}: estimators must be several names or estimators, or a mapping from labels to them, "
+                f"got {estimators!r}"
+            )
+        made = [get(e, name) for e in (names() if estimators is None else estimators)]
+        chosen = {str(e): e for e in made}
+    if not chosen:
+        raise ValueError(f"{name}: estimators must be at least one, or None for all, got {estimators!r}")
+    return chosen
 
 
 def _estimates(
@@ -225,7 +244,7 @@ def _estimates(
     parts: list[Tensor] = []
     for first in range(0, repeats, size):
         rows = scores.expand(min(size, repeats - first), -1)
-        parts.append(estimate_gradient(f, rows, k, estimator, samples=samples, generator=generator).double())
+        parts.append(gradient_of("diagnose", f, rows, k, estimator, samples, generator).double())
     return torch.cat(parts)
 
 
@@ -238,7 +257,9 @@ def _reference(
         found = enumerated(design, leaf, k)
         if found is not None:
             sets, probabilities = found
-            losses = f(sets.to(scores.dtype)).detach().double()
+            losses = f(sets.to(scores.dtype))
+            check_losses("diagnose", losses, sets.shape[:-1])
+            losses = losses.detach().double()
             # Less their mean, which changes nothing but rounding: a constant loss has gradient 0.
             expected = (probabilities * (losses - losses.mean())).sum()
             return torch.autograd.grad(expected, leaf)[0], 0.0
@@ -246,7 +267,7 @@ def _reference(
     run = get("score_function", design=design)
     parts = torch.stack(
         [
-            estimate_gradient(f, scores, k, run, samples=_REFERENCE_CHUNK, generator=generator).double()
+            gradient_of("diagnose", f, scores, k, run, _REFERENCE_CHUNK, generator).double()
             for _ in range(chunks)
         ]
     )

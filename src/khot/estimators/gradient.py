@@ -7,11 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from khot.estimators._arguments import check_k, check_losses
 from khot.estimators.registry import Estimator, get
-from khot.estimators.score_function import score_function_loss
-from khot.relaxations._plain_arguments import check_floating, check_integer
+from khot.estimators.score_function import scored_loss
+from khot.relaxations._arguments import position
+from khot.relaxations._plain_arguments import check_callable, check_integer
 
-__all__ = ["estimate_gradient"]
+__all__ = ["estimate_gradient", "gradient_of"]
 
 
 def estimate_gradient(
@@ -51,21 +53,38 @@ def estimate_gradient(
 
     Reference: Mohamed, Rosca, Figurnov & Mnih (2020), Monte Carlo Gradient Estimation in Machine Learning.
     """
-    name = "estimate_gradient"
+    return gradient_of("estimate_gradient", f, scores, k, estimator, samples, generator)
+
+
+def gradient_of(
+    name: str,
+    f: Callable[[Tensor], Tensor],
+    scores: Tensor,
+    k: float,
+    estimator: str | Estimator,
+    samples: int,
+    generator: torch.Generator | None,
+) -> Tensor:
+    """`estimate_gradient`, with errors that name another function."""
+    check_callable(name, "f", f)
     chosen = get(estimator, name)
-    check_integer(name, "samples", samples)
-    check_floating(name, "scores", scores)
+    check_integer(name, "samples", samples, 2 if chosen.needs_losses else 1)
+    check_k(name, scores, k, position(name, scores, -1))
     with torch.enable_grad():
         leaf = scores.detach().clone().requires_grad_()
         if chosen.needs_losses:
-            losses = score_function_loss(f, leaf, k, samples=samples, generator=generator, **chosen.options)
+            total = scored_loss(
+                name, f, leaf, k, samples=samples, generator=generator, **chosen.options
+            ).sum()
         else:
             x = chosen(leaf.expand(samples, *leaf.shape), k, generator=generator)
             each = f(x)
-            if each.shape != x.shape[:-1]:
-                raise ValueError(
-                    f"{name}: f must give one loss for each sample, shape {tuple(x.shape[:-1])}, "
-                    f"got {tuple(each.shape)}"
-                )
-            losses = each.mean(0)
-        return torch.autograd.grad(losses.sum(), leaf)[0]
+            check_losses(name, each, x.shape[:-1])
+            total = each.sum() / samples
+        found = torch.autograd.grad(total, leaf, allow_unused=True)[0] if total.requires_grad else None
+    if found is None:
+        raise ValueError(
+            f"{name}: f must be differentiable for the estimator {chosen.name!r}, got losses without a "
+            "gradient in the samples; 'score_function' needs none"
+        )
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators._arguments import rows_of
+from khot.estimators._arguments import check_relaxation, rows_of
 from khot.estimators.registry import register
 from khot.relaxations._arguments import Number
 from khot.relaxations.noise.gumbel import gumbel_topk
@@ -54,6 +54,8 @@ def gumbel_straight_through(
     Reference: Kool, van Hoof & Welling (2019) for the sample; Jang, Gu & Poole (2017), Categorical
     Reparameterization with Gumbel-Softmax, for k = 1.
     """
-    rows, k, last = rows_of("gumbel_straight_through", scores, k, dim, mask, largest, generator)
+    name = "gumbel_straight_through"
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_relaxation(name, scores, temperature, last)
     x = gumbel_topk(rows, k, temperature=temperature, generator=generator, hard=True)
     return x.to(scores.dtype).movedim(-1, last)

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable  # pyright: ignore[reportUnknownVariableType]
 
-from khot.estimators._arguments import rows_of
+from khot.estimators._arguments import check_not_mapped, rows_of
 from khot.estimators.registry import register
+from khot.kernels.availability import inside_a_transform
 from khot.relaxations._noise import gumbel
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch, is_number
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["AdaptiveStep", "adaptive_imle", "imle"]
@@ -52,9 +53,8 @@ class AdaptiveStep(nn.Module):
 
     def __init__(self, alpha: float = 1.0, wanted: float = 2.0, rate: float = 1e-3) -> None:
         super().__init__()
-        for name, value in (("alpha", alpha), ("wanted", wanted), ("rate", rate)):
-            if not 0 < value < math.inf:
-                raise ValueError(f"AdaptiveStep: {name} must be positive and finite, got {value}")
+        for argument, value in (("alpha", alpha), ("wanted", wanted), ("rate", rate)):
+            _check_positive("AdaptiveStep", argument, value)
         self.alpha, self.wanted, self.rate = alpha, wanted, rate
 
     def correct(self, changed: float) -> None:
@@ -118,8 +118,7 @@ def imle(
     Reference: Niepert, Minervini & Franceschi (2021), Implicit MLE: Backpropagating Through Discrete
     Exponential Family Distributions.
     """
-    if not 0 < step < math.inf:
-        raise ValueError(f"imle: step must be positive and finite, got {step}")
+    _check_positive("imle", "step", step)
     check_switch("imle", "symmetric", symmetric)
     rows, k, last = rows_of("imle", scores, k, dim, mask, largest, generator)
     return _selected(rows, k, step, symmetric, generator).to(scores.dtype).movedim(-1, last)
@@ -166,17 +165,33 @@ def adaptive_imle(
     Reference: Minervini, Franceschi & Niepert (2023), Adaptive Perturbation-Based Gradient Estimation for
     Discrete Latent Variable Models.
     """
-    check_switch("adaptive_imle", "symmetric", symmetric)
-    rows, k, last = rows_of("adaptive_imle", scores, k, dim, mask, largest, generator)
-    x = _selected(rows, k, step or AdaptiveStep(), symmetric, generator)
+    name = "adaptive_imle"
+    if step is None:
+        step = AdaptiveStep()
+    if not isinstance(step, AdaptiveStep):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: step must be an AdaptiveStep or None, got {step!r}")
+    check_switch(name, "symmetric", symmetric)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_not_mapped(name, rows)  # its backward pass adjusts one step for all rows
+    x = _selected(rows, k, step, symmetric, generator)
     return x.to(scores.dtype).movedim(-1, last)
+
+
+def _check_positive(name: str, argument: str, value: float) -> None:
+    if not is_number(value):
+        raise TypeError(f"{name}: {argument} must be a number, got {value!r}")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}: {argument} must be positive and finite, got {value}")
 
 
 def _selected(
     rows: Tensor, k: int, step: float | AdaptiveStep, symmetric: bool, generator: torch.Generator | None
 ) -> Tensor:
     noise = gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
-    return cast("Tensor", _Difference.apply(rows + noise, k, step, symmetric))  # pyright: ignore[reportUnknownMemberType]
+    # What torch.func needs costs more than the selection.
+    transformed = not torch.compiler.is_compiling() and inside_a_transform()
+    kind = _DifferenceInTransforms if transformed else _Difference
+    return cast("Tensor", kind.apply(rows + noise, k, step, symmetric))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _Difference(torch.autograd.Function):
@@ -204,6 +219,21 @@ class _Difference(torch.autograd.Function):
             ctx.step.correct(float((change != 0).sum(-1, dtype=torch.float64).mean()))
         whole = 2 * length if ctx.symmetric else length
         return torch.where(change != 0, change / whole, 0), None, None, None
+
+
+class _DifferenceInTransforms(_Difference):
+    """The same in the form that ``torch.func`` accepts."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(noisy: Tensor, k: int, step: float | AdaptiveStep, symmetric: bool) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return hard_topk(noisy, k)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        noisy, ctx.k, ctx.step, ctx.symmetric = inputs
+        ctx.save_for_backward(noisy, output)
 
 
 def _relative_size(noisy: Tensor, finite: Tensor, grad: Tensor) -> Tensor:

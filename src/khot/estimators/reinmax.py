@@ -14,8 +14,15 @@ import torch
 from torch import Tensor
 
 from khot.designs import ConditionalPoisson
-from khot.estimators._arguments import Design, distribution_of, inclusion_of, rows_of
-from khot.estimators._laws import check_log_prob
+from khot.estimators._arguments import (
+    Design,
+    check_not_mapped,
+    distribution_of,
+    has_log_prob,
+    inclusion_of,
+    rows_of,
+)
+from khot.estimators._laws import check_law, finite
 from khot.estimators.registry import register
 
 __all__ = ["reinmax"]
@@ -64,8 +71,9 @@ def reinmax(
     Beyond, for k = 1.
     """
     name = "reinmax"
-    check_log_prob(name, design)
+    check_law(name, design, has_log_prob)
     rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_not_mapped(name, rows)
     made = distribution_of(rows, k, design)
     pi = inclusion_of(made)
     x = made.sample((), generator)
@@ -73,8 +81,6 @@ def reinmax(
     if isinstance(made, ConditionalPoisson):  # of the exponential family: its score is at hand already
         log_prob = (away * torch.where(rows.isfinite(), rows, 0.0)).sum(-1, keepdim=True)
     else:
-        log_prob = made.log_prob(x).unsqueeze(-1)
-        # A set of probability zero but for rounding can be drawn; it has no gradient.
-        log_prob = torch.where(log_prob.isfinite(), log_prob, 0.0)
+        log_prob = finite(made.log_prob(x)).unsqueeze(-1)
     x = x + (pi - pi.detach()) / 2 + away / 2 * (log_prob - log_prob.detach())
     return x.to(scores.dtype).movedim(-1, last)

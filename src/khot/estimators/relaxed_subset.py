@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators._arguments import rows_of
+from khot.estimators._arguments import check_relaxation, rows_of
 from khot.estimators.registry import register
 from khot.relaxations._arguments import Number
 from khot.relaxations._noise import gumbel
+from khot.relaxations._plain_arguments import check_switches
 from khot.relaxations.rows.successive_softmax import successive_softmax_topk
 
 __all__ = ["relaxed_subset"]
@@ -57,7 +58,10 @@ def relaxed_subset(
 
     Reference: Xie & Ermon (2019), Reparameterizable Subset Sampling via Continuous Relaxations.
     """
-    rows, k, last = rows_of("relaxed_subset", scores, k, dim, mask, largest, generator)
+    name = "relaxed_subset"
+    check_switches(name, capped=capped, hard=hard)
+    rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_relaxation(name, scores, temperature, last)
     noisy = rows + gumbel(tuple(rows.shape), rows.device, generator).to(rows.dtype)
     x = successive_softmax_topk(noisy, k, temperature=temperature, capped=capped, hard=hard)
     return x.to(scores.dtype).movedim(-1, last)

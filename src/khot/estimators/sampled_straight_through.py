@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from khot.designs.registry import get
-from khot.estimators._arguments import Design, distribution_of, inclusion_of, rows_of
+from khot.estimators._arguments import Design, check_not_mapped, distribution_of, inclusion_of, rows_of
 from khot.estimators.registry import register
 from khot.relaxations.straight_through import straight_through
 
@@ -61,6 +61,7 @@ def sampled_straight_through(
     name = "sampled_straight_through"
     get(design, name)
     rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_not_mapped(name, rows)
     made = distribution_of(rows, k, design)
     x = straight_through(inclusion_of(made), made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

@@ -8,12 +8,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from khot.estimators._arguments import Design, rows_of
+from khot.estimators._arguments import Design, check_losses, check_not_mapped, is_transformed, rows_of
 from khot.estimators._laws import check_law, scored_draw
 from khot.estimators.registry import register
+from khot.relaxations._plain_arguments import check_callable
 from khot.relaxations.noise.perturbed import check_samples
 
-__all__ = ["score_function", "score_function_loss"]
+__all__ = ["score_function", "score_function_loss", "scored_loss"]
+
+
+_INSTEAD = (
+    "score_function: a sample has no gradient of its own; use score_function_loss(f, scores, k) or "
+    "estimate_gradient(f, scores, k, 'score_function')"
+)
 
 
 @register(needs_losses=True)
@@ -59,6 +66,9 @@ def score_function(
     name = "score_function"
     check_law(name, design)
     rows, k, last = rows_of(name, scores, k, dim, mask, largest, generator)
+    check_not_mapped(name, rows)
+    if is_transformed(rows):  # there is a gradient to take of it
+        raise RuntimeError(_INSTEAD)
     drawn, _ = scored_draw(design, rows.detach(), k, 1, generator)
     x = drawn[0].to(scores.dtype).movedim(-1, last)
     return cast("Tensor", _NoPathwiseGradient.apply(x, scores))  # pyright: ignore[reportUnknownMemberType]
@@ -109,17 +119,40 @@ def score_function_loss(
     Free!, for the baseline; Wijk, Vinuesa & Azizpour (2024), Revisiting Score Function Estimators for
     k-Subset Sampling.
     """
-    name = "score_function_loss"
+    return scored_loss(
+        "score_function_loss",
+        f,
+        scores,
+        k,
+        samples=samples,
+        design=design,
+        generator=generator,
+        mask=mask,
+        largest=largest,
+    )
+
+
+def scored_loss(
+    name: str,
+    f: Callable[[Tensor], Tensor],
+    scores: Tensor,
+    k: float,
+    *,
+    samples: int,
+    design: Design = "conditional_poisson",
+    generator: torch.Generator | None = None,
+    mask: Tensor | None = None,
+    largest: bool = True,
+) -> Tensor:
+    """`score_function_loss`, with errors that name another function."""
     check_samples(name, samples)
+    check_callable(name, "f", f)
     check_law(name, design)
     rows, k, _ = rows_of(name, scores, k, -1, mask, largest, generator)
+    check_not_mapped(name, rows)
     drawn, log_prob = scored_draw(design, rows, k, samples, generator)
     losses = f(drawn.to(scores.dtype))
-    if losses.shape != drawn.shape[:-1]:
-        raise ValueError(
-            f"{name}: f must give one loss for each sample, shape {tuple(drawn.shape[:-1])}, "
-            f"got {tuple(losses.shape)}"
-        )
+    check_losses(name, losses, drawn.shape[:-1])
     fixed = losses.detach()
     baseline = (fixed.sum(0, keepdim=True) - fixed) / (samples - 1)
     surrogate = (fixed - baseline) * log_prob
@@ -135,7 +168,4 @@ class _NoPathwiseGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> None:
-        raise RuntimeError(
-            "score_function: a sample has no gradient of its own; use score_function_loss(f, scores, k) or "
-            "estimate_gradient(f, scores, k, 'score_function')"
-        )
+        raise RuntimeError(_INSTEAD)

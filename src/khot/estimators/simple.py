@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.estimators._arguments import distribution_of, rows_of
+from khot.estimators._arguments import check_not_mapped, distribution_of, rows_of
 from khot.estimators.registry import register
 from khot.relaxations.straight_through import straight_through
 
@@ -53,6 +53,7 @@ def simple(
     Sampling.
     """
     rows, k, last = rows_of("simple", scores, k, dim, mask, largest, generator)
+    check_not_mapped("simple", rows)
     made = distribution_of(rows, k, "conditional_poisson")
     x = straight_through(made.mean, made.sample((), generator))
     return x.to(scores.dtype).movedim(-1, last)

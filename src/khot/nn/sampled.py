@@ -26,6 +26,8 @@ class SampledTopK(SelectingLayer):
     .. math:: x \sim p_\theta \text{ (training)}, \qquad x = \operatorname{topk}(\theta) \text{ (evaluation)}
 
     ``state_dict`` saves k and the state of the estimator (its temperature, the step of ``adaptive_imle``).
+    Under ``torch.compile`` a draw of a design is a graph break; ``imle``, ``gumbel_straight_through`` and
+    ``relaxed_subset`` also compile with ``fullgraph=True``.
 
     Args:
         k: how many.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "check_callable",
     "check_choice",
     "check_floating",
     "check_generator",
@@ -67,19 +68,25 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def check_callable(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` can be called."""
+    if not callable(value):
+        raise TypeError(f"{name}: {argument} must be a function, got {value!r}")
+
+
 def check_generator(name: str, generator: torch.Generator | None) -> None:
     """Check that ``generator`` is a generator, or None for torch's global one."""
     if generator is not None and not isinstance(generator, torch.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: generator must be a torch.Generator or None, got {generator!r}")
 
 
-def check_sample_shape(name: str, shape: Any) -> None:
-    """Check that ``shape`` says how many draws: a tuple of integers."""
+def check_sample_shape(name: str, shape: Any, argument: str = "sample_shape") -> None:
+    """Check that ``shape`` says how many draws, or how large a batch is: a tuple of integers."""
     sizes = cast("tuple[Any, ...]", tuple(shape) if isinstance(shape, (tuple, list)) else (None,))  # pyright: ignore[reportUnknownArgumentType]
     if not all(map(is_integer, sizes)):
-        raise TypeError(f"{name}: sample_shape must be a tuple of integers, got {shape!r}")
+        raise TypeError(f"{name}: {argument} must be a tuple of integers, got {shape!r}")
     if any(size < 0 for size in sizes):
-        raise ValueError(f"{name}: sample_shape must not be negative, got {sizes}")
+        raise ValueError(f"{name}: {argument} must not be negative, got {sizes}")
 
 
 def check_tensor(name: str, argument: str, value: Tensor) -> None:
@@ -97,7 +104,8 @@ def check_floating(name: str, argument: str, value: Tensor) -> None:
             f"{name}: {argument} must have a floating-point dtype, got {value.dtype}{few}; "
             f"use {argument}.float()"
         )
-    if value.layout != torch.strided:
+    # Dynamo refuses to ask for the layout in the backward pass of an autograd function.
+    if not torch.compiler.is_compiling() and value.layout != torch.strided:
         raise TypeError(f"{name}: {argument} must be dense, got {value.layout}; use {argument}.to_dense()")
 
 

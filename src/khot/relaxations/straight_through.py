@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from khot.relaxations._plain_arguments import check_tensor
+
 __all__ = ["straight_through"]
 
 
@@ -33,6 +35,8 @@ def straight_through(soft: Tensor, hard: Tensor) -> Tensor:
 
     Reference: Bengio, Léonard & Courville (2013), arXiv:1308.3432.
     """
+    check_tensor("straight_through", "soft", soft)
+    check_tensor("straight_through", "hard", hard)
     if soft.shape != hard.shape:
         raise ValueError(
             f"straight_through: soft and hard must have one shape, "

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,13 +15,18 @@ from khot.constraints import capped_simplex, k_hot, rounded_k_hot
 from khot.designs import (
     Brewer,
     ConditionalPoisson,
+    Cube,
     KHotCategorical,
     KHotDistribution,
     PlackettLuce,
     Poisson,
     RandomSystematic,
+    SimpleRandom,
+    Stratified,
     Systematic,
+    Tille,
 )
+from khot.designs.survey import inclusion_probabilities
 from strategies.design_examples import (
     ALL,
     APPROXIMATE,
@@ -295,3 +301,131 @@ def test_what_is_not_a_generator_is_named(draw):
 def test_at_most_checks_k_all_the_same(k, error):
     with pytest.raises(error, match="sample: k must be"):
         khot.sample(torch.arange(5.0), k, at_most=True)
+
+
+PI = torch.full((4,), 0.5)
+STRATA = torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("wrong", [[], 0, 1, "", "no", torch.tensor(False)])
+def test_validate_args_is_a_switch(wrong):
+    """What counts as False would switch the checks off."""
+    makers = {design.__name__: partial(by_scores, design, 2, torch.zeros(4)) for design in ALL}
+    makers |= {
+        "Poisson": partial(Poisson, PI),
+        "SimpleRandom": partial(SimpleRandom, 2, 4),
+        "Stratified": partial(Stratified, STRATA, "tille", [1, 1], probs=PI),
+        "Cube": partial(Cube, 2, probs=PI, balance=torch.ones(4, 1)),
+    }
+    for name, make in makers.items():
+        with pytest.raises(TypeError, match=f"^{name}: validate_args must be True, False or None, got"):
+            make(validate_args=wrong)
+        for right in (True, False, None):
+            assert make(validate_args=right)._validate_args == (right is not False), name
+
+
+@pytest.mark.parametrize("make", [lambda: Tille(2, probs=PI.expand(3, 4)), lambda: Poisson(PI.expand(3, 4))])
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (4, TypeError, "be a tuple of integers, got 4"),
+        (None, TypeError, "be a tuple of integers, got None"),
+        ((2.0, 3), TypeError, "be a tuple of integers, got (2.0, 3)"),
+        ((-1, 3), ValueError, "not be negative, got (-1, 3)"),
+        ((2, 4), ValueError, "be one to which (3,) broadcasts, got (2, 4)"),
+        ((), ValueError, "be one to which (3,) broadcasts, got ()"),
+    ],
+)
+def test_batch_shapes_that_do_not_fit(make, wrong, error, message):
+    made = make()
+    with pytest.raises(error, match=re.escape(f"{type(made).__name__}.expand: batch_shape must {message}")):
+        made.expand(wrong)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: Cube(2, probs=PI, balance=None),
+            TypeError,
+            "Cube: balance must be a torch.Tensor, got None",
+        ),
+        (
+            lambda: Cube(2, probs=PI, balance=np.ones((4, 1))),
+            TypeError,
+            "Cube: balance must be a torch.Tensor, got ndarray",
+        ),
+        (
+            lambda: Cube(2, probs=PI, balance=torch.ones(4, 1).long()),
+            TypeError,
+            "Cube: balance must have a floating-point dtype, got torch.int64",
+        ),
+        (
+            lambda: Stratified(STRATA, "tille", [1, 1], probs=[0.5, 0.5, 0.5, 0.5]),
+            TypeError,
+            "Stratified: probs must be a torch.Tensor, got list",
+        ),
+        (
+            lambda: Stratified(STRATA, Systematic, ["1", 1], probs=PI),
+            TypeError,
+            "Stratified: stratum 0: k must be a number, got str",
+        ),
+        (
+            lambda: Stratified(STRATA, Systematic, [1, 3], probs=PI),
+            ValueError,
+            "Stratified: stratum 1: k must satisfy 0 <= k <= n = 2, got k = 3",
+        ),
+        (
+            lambda: Stratified(STRATA, "tille", [1, 1]),
+            ValueError,
+            "Stratified: give one of probs, scores, got none",
+        ),
+        (
+            lambda: Stratified(STRATA, "tille", [1, 1], scores=torch.full((4,), math.nan)),
+            ValueError,
+            "Stratified: stratum 0: scores must not be NaN",
+        ),
+        (
+            lambda: Stratified(STRATA, "plackett_luce", [1, 1], scores=torch.zeros(4)),
+            TypeError,
+            "Stratified: design PlackettLuce takes logits, got scores",
+        ),
+        (
+            lambda: Stratified(STRATA, [SimpleRandom(1, 2), Poisson(PI[:2])]),
+            TypeError,
+            "Stratified: designs must be a name, a class or a sequence of designs, got [SimpleRandom",
+        ),
+        (
+            lambda: SimpleRandom(1, 3, 4),
+            TypeError,
+            "SimpleRandom: batch_shape must be a tuple of integers, got 4",
+        ),
+        (
+            lambda: SimpleRandom(1, 3, "3"),
+            TypeError,
+            "SimpleRandom: batch_shape must be a tuple of integers, got '3'",
+        ),
+        (
+            lambda: SimpleRandom(1, 3, (-1,)),
+            ValueError,
+            "SimpleRandom: batch_shape must not be negative, got (-1,)",
+        ),
+        (lambda: SimpleRandom(1, "3"), TypeError, "SimpleRandom: n must be an integer, got '3'"),
+        *(
+            (
+                lambda k=k: inclusion_probabilities(torch.ones(3), k),
+                TypeError,
+                f"inclusion_probabilities: k must be a number, got {type(k).__name__}",
+            )
+            for k in ("2", None, True)
+        ),
+        (
+            lambda: inclusion_probabilities(torch.ones(3), math.nan),
+            ValueError,
+            "inclusion_probabilities: k must satisfy 0 <= k <= n = 3, got k = nan",
+        ),
+    ],
+)
+def test_messages(call, error, message):
+    with pytest.raises(error, match=f"^{re.escape(message)}"):
+        call()

@@ -72,5 +72,5 @@ def test_conventions():
         SimpleRandom(6, 5)
     with pytest.raises(ValueError, match="SimpleRandom: n must be at least 1, got 0"):
         SimpleRandom(0, 0)
-    with pytest.raises(TypeError, match="SimpleRandom: n must be an int, got float"):
+    with pytest.raises(TypeError, match=r"SimpleRandom: n must be an integer, got 5\.0"):
         SimpleRandom(1, 5.0)

@@ -102,7 +102,7 @@ def test_bad_arguments():
         Stratified(STRATA, Systematic, probs=pi)
     with pytest.raises(ValueError, match=r"probs must have shape \(…, 8\), got \(7,\)"):
         Stratified(STRATA, Systematic, k=SIZES, probs=pi[:7])
-    with pytest.raises(ValueError, match=r"Systematic: probs must sum to k = 1"):
+    with pytest.raises(ValueError, match=r"Stratified: stratum 0: probs must sum to k = 1"):
         Stratified(STRATA, Systematic, k=[1, 1, 1], probs=pi)
     with pytest.raises(ValueError, match=r"over strata of \[4, 3, 1\] units, got \[4\]"):
         Stratified(STRATA, [SimpleRandom(1, 4)])

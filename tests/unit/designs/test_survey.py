@@ -230,3 +230,19 @@ def test_what_was_not_drawn_is_not_read():
         horvitz_thompson_total(y, torch.ones(3), pi)
     with pytest.raises(TypeError, match="horvitz_thompson_total: y must have a floating-point dtype"):
         horvitz_thompson_total(y.long(), x, pi)
+
+
+@pytest.mark.parametrize(
+    "estimate", [horvitz_thompson_total, horvitz_thompson_mean, hajek_mean, approximate_variance]
+)
+def test_indicators_are_zeros_and_ones(estimate):
+    y, pi = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.full((4,), 0.5)
+    x = torch.tensor([1.0, 0.0, 1.0, 0.0])
+    for same in (x.bool(), x.long(), x.double()):
+        torch.testing.assert_close(estimate(y, same, pi), estimate(y, x, pi))
+    name = estimate.__name__
+    for wrong, shown in ((0.5, "0.5"), (2.0, "2"), (-1.0, "-1"), (math.nan, "nan")):
+        with pytest.raises(ValueError, match=f"{name}: indicators must be zeros and ones, got {shown}"):
+            estimate(y, torch.where(x > 0, wrong, 0.0), pi)
+    with pytest.raises(TypeError, match=f"{name}: indicators must be boolean, or zeros and ones, got"):
+        estimate(y, x * 1j, pi)

@@ -120,3 +120,61 @@ def test_a_constant_loss_has_no_gradient_and_no_division_by_zero():
 def test_messages(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def without_gradient(x):
+    return x.detach().sum(-1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"f": None}, TypeError, "f must be a function, got None"),
+        ({"f": lambda x: None}, TypeError, "f must return a real tensor, .* got NoneType"),
+        ({"f": lambda x: 1.0}, TypeError, "f must return a real tensor, .* got float"),
+        ({"f": lambda x: x.sum(-1) + 0j}, TypeError, r"f must return a real tensor, .* got torch\.complex"),
+        (
+            {"f": lambda x: x.sum()},
+            ValueError,
+            r"f must give one loss for each sample, shape \(35,\), got \(\)",
+        ),
+        (
+            {"f": without_gradient},
+            ValueError,
+            "f must be differentiable for the estimator 'simple', got losses",
+        ),
+        ({"scores": [1.0, 2.0]}, TypeError, r"scores must be a torch\.Tensor, got list"),
+        ({"scores": None}, TypeError, r"scores must be a torch\.Tensor, got NoneType"),
+        ({"k": "2"}, TypeError, "k must be a number or a tensor, got '2'"),
+        ({"k": math.nan}, ValueError, "k must satisfy 0 <= k <= n = 7 .* got k = nan"),
+        ({"k": 1.5}, ValueError, r"k must be an integer here, got k = 1\.5"),
+        ({"k": torch.tensor(2)}, TypeError, "k must be a number, got a tensor"),
+        *(
+            ({argument: wrong}, TypeError, f"{argument} must be an integer, got {wrong!r}")
+            for argument in ("samples", "repeats", "reference_samples")
+            for wrong in ("2", None, math.nan, True)
+        ),
+        ({"estimators": ["score_function"], "samples": 1}, ValueError, "samples must be at least 2, got 1"),
+        ({"estimators": []}, ValueError, r"estimators must be at least one, or None for all, got \[\]"),
+        ({"estimators": {}}, ValueError, r"estimators must be at least one, or None for all, got \{\}"),
+        (
+            {"estimators": "simple"},
+            TypeError,
+            "estimators must be several names or estimators, .* got 'simple'",
+        ),
+        ({"estimators": 3}, TypeError, "estimators must be several names or estimators, .* got 3"),
+        ({"generator": 5}, TypeError, r"generator must be a torch\.Generator or None, got 5"),
+    ],
+)
+def test_wrong_arguments_are_named(change, error, message):
+    given = {"f": F, "scores": THETA, "k": K, "estimators": ["simple"], "repeats": 2, **change}
+    with pytest.raises(error, match=f"^diagnose: {message}"):
+        diagnose(given.pop("f"), given.pop("scores"), given.pop("k"), **given)
+
+
+def test_a_whole_number_of_any_type_is_a_budget():
+    assert diagnose(F, THETA, float(K), estimators=["simple"], repeats=2).rows
+
+
+def test_a_loss_without_gradient_for_an_estimator_that_needs_none():
+    assert diagnose(lambda x: F(x).detach(), THETA, K, estimators=["score_function"], repeats=2).rows

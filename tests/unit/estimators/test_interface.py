@@ -230,8 +230,153 @@ def test_estimate_gradient_takes_rows_one_by_one():
             ValueError,
             "estimate_gradient: samples must be at least 1, got 0",
         ),
+        *(
+            (
+                lambda step=step: estimators.adaptive_imle(X, 2, step=step),
+                TypeError,
+                "adaptive_imle: step must be an AdaptiveStep or None, got",
+            )
+            for step in ("no", -1, float("nan"), [], 1.0)
+        ),
+        *(
+            (
+                lambda step=step: estimators.imle(X, 2, step=step),
+                TypeError,
+                "imle: step must be a number, got",
+            )
+            for step in ("2", None, True, [1.0])
+        ),
+        (
+            lambda: AdaptiveStep(alpha="1"),
+            TypeError,
+            "AdaptiveStep: alpha must be a number, got '1'",
+        ),
+        (lambda: AdaptiveStep(wanted=True), TypeError, "AdaptiveStep: wanted must be a number, got True"),
+        (
+            lambda: estimators.gumbel_straight_through(X, 2, temperature=-1.0),
+            ValueError,
+            "^gumbel_straight_through: temperature must be positive",
+        ),
+        (
+            lambda: estimators.gumbel_straight_through(X, 2, temperature=torch.ones(5)),
+            ValueError,
+            "^gumbel_straight_through: temperature must broadcast to",
+        ),
+        (
+            lambda: estimators.relaxed_subset(X, 2, temperature="1"),
+            TypeError,
+            "^relaxed_subset: temperature must be a number",
+        ),
+        (
+            lambda: estimators.relaxed_subset(X, 2, hard="no"),
+            TypeError,
+            "^relaxed_subset: hard must be True or False, got 'no'",
+        ),
+        (
+            lambda: estimators.relaxed_subset(X, 2, capped=1),
+            TypeError,
+            "^relaxed_subset: capped must be True or False, got 1",
+        ),
+        *(
+            (
+                lambda f=f, call=call: call(f),
+                TypeError,
+                f"^{name}: f must {rule}",
+            )
+            for f, rule in (
+                (None, "be a function, got None"),
+                (lambda x: None, "return a real tensor, one loss for each sample, got NoneType"),
+                (lambda x: 1.0, "return a real tensor, one loss for each sample, got float"),
+                (
+                    lambda x: x.sum(-1) * 1j,
+                    "return a real tensor, one loss for each sample, got torch.complex",
+                ),
+                (lambda x: x[..., 0] > 0, "return a real tensor, one loss for each sample, got torch.bool"),
+            )
+            for name, call in (
+                ("score_function_loss", lambda f: estimators.score_function_loss(f, X, 2)),
+                ("estimate_gradient", lambda f: estimate_gradient(f, X, 2, "simple")),
+                ("estimate_gradient", lambda f: estimate_gradient(f, X, 2, "score_function")),
+            )
+        ),
+        *(
+            (
+                lambda f=f: estimate_gradient(f, X, 2, "simple"),
+                ValueError,
+                "^estimate_gradient: f must be differentiable for the estimator 'simple', got losses without",
+            )
+            for f in (lambda x: x.detach().sum(-1), lambda x: x.long().sum(-1))
+        ),
+        (lambda: estimate_gradient(lambda x: x, X, "2", "imle"), TypeError, "^estimate_gradient: k must be"),
+        (
+            lambda: estimate_gradient(lambda x: x, X, 2, "score_function", samples=1),
+            ValueError,
+            "^estimate_gradient: samples must be at least 2, got 1",
+        ),
     ],
 )
 def test_messages(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def total(name):
+    """A loss of one row, linear in its sample."""
+    weights = torch.linspace(-1, 1, X.shape[-1], dtype=X.dtype)
+    return lambda row: (getattr(estimators, name)(row, 4) * weights).sum()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "score_function"])
+def test_the_gradient_of_torch_func(name):
+    """Of many draws, as they may come by another path from the same generator."""
+
+    def loss(row):
+        return total(name)(row.expand(4000, -1))
+
+    torch.manual_seed(3)
+    ours = torch.func.grad(loss)(X[0, 0])
+    row = X[0, 0].clone().requires_grad_()
+    torch.manual_seed(3)
+    (theirs,) = torch.autograd.grad(loss(row), row)
+    assert theirs.norm() > 0
+    assert (ours - theirs).norm() < (0.2 if name == "reinmax" else 1e-9) * theirs.norm()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmap_maps_or_says_what_to_do(name):
+    def draw(row):
+        return getattr(estimators, name)(row, 4)
+
+    if name in ("imle", "gumbel_straight_through", "relaxed_subset"):
+        x = torch.func.vmap(draw, randomness="different")(X[0])
+        torch.testing.assert_close(x.sum(-1), torch.full((4,), 4.0, dtype=X.dtype))
+        grads = torch.func.vmap(torch.func.grad(total(name)), randomness="different")(X[0])
+        assert grads.isfinite().all()
+        assert (grads != 0).any()
+    else:
+        with pytest.raises(RuntimeError, match=f"{name}: torch.func.vmap cannot map"):
+            torch.func.vmap(draw, randomness="different")(X[0])
+
+
+def test_the_score_function_under_torch_func():
+    with pytest.raises(RuntimeError, match="score_function: a sample has no gradient of its own"):
+        torch.func.grad(total("score_function"))(X[0, 0])
+    f = nonlinear(9)
+
+    def loss(row):
+        return estimators.score_function_loss(f, row, 3, samples=20_000)
+
+    row = X[0, 0].clone().requires_grad_()
+    (theirs,) = torch.autograd.grad(loss(row), row)
+    assert (torch.func.grad(loss)(X[0, 0]) - theirs).norm() < 0.1 * theirs.norm()
+
+
+@pytest.mark.parametrize("name", ["imle", "gumbel_straight_through", "relaxed_subset"])
+def test_compiled_whole(name):
+    compiled = torch.compile(getattr(estimators, name), fullgraph=True, backend="aot_eager")
+    scores = X[0].clone().requires_grad_()
+    x = compiled(scores, 4)
+    torch.testing.assert_close(x.sum(-1), torch.full((4,), 4.0, dtype=X.dtype))
+    (grad,) = torch.autograd.grad((x * torch.linspace(-2, 2, 9)).sum(), scores)
+    assert grad.isfinite().all()
+    assert (grad != 0).any()

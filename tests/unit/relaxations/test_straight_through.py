@@ -45,3 +45,11 @@ def test_inputs_are_left_alone():
 def test_shapes_must_agree():
     with pytest.raises(ValueError, match=r"straight_through: .* got \(2, 1\) and \(2,\)"):
         straight_through(torch.zeros(2, 1), torch.zeros(2))
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 0.0], None, "soft", 1.0])
+def test_what_is_no_tensor(wrong):
+    x = torch.zeros(2)
+    for argument, pair in (("soft", (wrong, x)), ("hard", (x, wrong))):
+        with pytest.raises(TypeError, match=f"straight_through: {argument} must be a torch.Tensor, got"):
+            straight_through(*pair)

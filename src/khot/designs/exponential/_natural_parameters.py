@@ -222,7 +222,7 @@ def draw(t: Tensor, k: int, sample_shape: torch.Size, generator: torch.Generator
     t = clamped(t)
     if k <= SCAN and is_plain(t):
         w = t.detach().exp()
-        if _symmetric_scan.fit(w, k):
+        if _symmetric_scan.in_range(w, k):
             return _symmetric_scan.sample(w, k, sample_shape, generator)
     x = _symmetric_tree.sample_from_tree(_symmetric_tree.product_tree(t, k), k, sample_shape, generator)
     return x.nonzero()[:, -1].view(*shape, k)

@@ -22,7 +22,7 @@ from torch import Tensor
 from khot.kernels import cpu
 from khot.kernels.availability import is_plain
 
-__all__ = ["fit", "fits", "log_polynomial", "sample"]
+__all__ = ["fits", "in_range", "log_polynomial", "sample"]
 
 _SAFE = 600.0  # exp of it is well within the range of float64
 
@@ -35,10 +35,10 @@ def fits(t: Tensor, k: int, powers: int = 1) -> bool:
     """
     if not is_plain(t):
         return t.numel() == 0
-    return fit(t.detach().exp(), k, powers)
+    return in_range(t.detach().exp(), k, powers)
 
 
-def fit(w: Tensor, k: int, powers: int = 1) -> bool:
+def in_range(w: Tensor, k: int, powers: int = 1) -> bool:
     """Like `fits`, given the weights w = exp(t)."""
     largest = float(w.sum(-1).max())
     return largest > 0 and k * math.log(largest) - math.lgamma(k + 1) < _SAFE / powers

@@ -95,7 +95,7 @@ class Sampford(KHotDistribution):
         if k <= SCAN and is_plain(pi) and bool((pi < 1).all()):
             spare = 1 - pi
             w = pi / spare
-            if _symmetric_scan.fit(w, k):
+            if _symmetric_scan.in_range(w, k):
                 return _symmetric_scan.sample(w, k, sample_shape, generator, spare)
         return self._draw_around(sample_shape, generator).view(shape)
 

@@ -28,6 +28,9 @@ from khot.relaxations._special import softplus
 
 __all__ = ["AdjustedPareto", "Pareto"]
 
+_SMALL = 0.5  # Σπ(1 − π) below which the published correction goes too far
+_NO_ROOM = 1e-200  # Σπ(1 − π) below which nothing is random
+
 
 @register
 class Pareto(OrderSampling):
@@ -132,11 +135,13 @@ class Pareto(OrderSampling):
 class AdjustedPareto(Pareto):
     r"""Pareto sampling with corrected keys: inclusion probabilities closer to ``probs``, still approximate.
 
-    .. math:: Q_i \exp\Big(\frac{\pi_i(1 - \pi_i)(\pi_i - \frac12)}{d^2}\Big), \qquad
+    .. math:: Q_i \exp\Big(\frac{\pi_i(1 - \pi_i)(\pi_i - \frac12)}{d \max(d, \frac12)}\Big), \qquad
         d = \sum_i \pi_i(1 - \pi_i)
 
-    The correction is derived for large d: it helps for d above about 1 and overcorrects for smaller d.
-    Everything else, including the cost, is as in :class:`Pareto`.
+    The published correction has :math:`d^2` as its denominator. It is derived for large d and grows without
+    bound for small ones, so below ½ the denominator is d/2 here: no exponent exceeds 1, and inclusion
+    probabilities remain closer to ``probs`` than without it. Everything else, including the cost, is as in
+    :class:`Pareto`.
 
     Args:
         k: how many units are drawn.
@@ -162,4 +167,5 @@ class AdjustedPareto(Pareto):
         pi = self._inclusion
         room = pi * (1 - pi)
         d = room.sum(-1, keepdim=True)
-        return room * (pi - 0.5) / torch.where(d > 0, d, 1.0) ** 2
+        share = room / d.clamp_min(_NO_ROOM)  # at most 1
+        return share * (pi - 0.5) / d.clamp_min(_SMALL)

@@ -26,8 +26,11 @@ from torch import Tensor
 from khot.designs._proportional import held_from
 from khot.kernels import cpu, sorting
 from khot.relaxations._chunks import at_once
+from khot.relaxations._temperature import inverse
 
 __all__ = ["Elimination", "elimination", "joint_of_kept", "log_prob_of_kept", "strike_off"]
+
+_NEVER = 1e-280  # a π that counts as 0, so that its inverse, times what a gradient brings, is in range
 
 
 class Elimination(NamedTuple):
@@ -51,6 +54,7 @@ def elimination(inclusion: Tensor, k: int) -> Elimination:
     n = inclusion.shape[-1]
     steps = n - k
     pi, order = inclusion.sort(dim=-1, stable=True)
+    pi = torch.where(pi > _NEVER, pi, 0.0)
     bound, sums = held_from(pi)
     place = torch.arange(n, device=pi.device)
     impossible = (pi <= 0).sum(-1, keepdim=True)
@@ -60,7 +64,8 @@ def elimination(inclusion: Tensor, k: int) -> Elimination:
     step = torch.arange(steps, device=pi.device).expand(*pi.shape[:-1], steps).contiguous()
     released = torch.searchsorted(release.contiguous(), step, right=True)
     total = sums.gather(-1, (released - 1).clamp_min(0))
-    c = torch.where(total > 0, (released - 1 - step) / torch.where(total > 0, total, 1.0), 0.0)
+    # By a logarithm: the square of a sum may be below the range of float64, but no gradient is above it.
+    c = torch.where(total > 0, (released - 1 - step) * inverse(torch.where(total > 0, total, 1.0)), 0.0)
     before = torch.nn.functional.pad(c, (1, 0))[..., :-1]
     w = torch.where(before > 0, 1 - c / torch.where(before > 0, before, 1.0), 0.0).clamp(0, 1)
     at_release = torch.nn.functional.pad(c, (0, 1)).gather(-1, release)

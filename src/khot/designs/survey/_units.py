@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from khot.kernels.availability import is_plain
 from khot.relaxations._plain_arguments import check_floating, check_tensor
 
 __all__ = ["check_units", "check_values", "drawn_units", "expanded"]
@@ -31,8 +32,14 @@ def check_units(name: str, **given: Tensor) -> None:
 
 
 def drawn_units(name: str, indicators: Tensor, probs: Tensor) -> Tensor:
-    """The indicators as booleans, after checking that every drawn unit has π > 0."""
+    """The indicators as booleans, after checking them, and that every drawn unit has π > 0."""
+    if indicators.is_complex():
+        raise TypeError(f"{name}: indicators must be boolean, or zeros and ones, got {indicators.dtype}")
     drawn = indicators != 0
+    binary = indicators.dtype == torch.bool or not is_plain(indicators)  # as far as can be seen here
+    if not binary and bool((drawn & (indicators != 1)).any()):
+        wrong = indicators[drawn & (indicators != 1)][0].item()
+        raise ValueError(f"{name}: indicators must be zeros and ones, got {wrong:g}")
     if bool((drawn & ~(probs > 0)).any()):
         raise ValueError(f"{name}: drawn units must have π > 0, got one with π = 0")
     return drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from khot.designs._arguments import check_size
 from khot.designs._proportional import held_from
 from khot.designs.survey._units import check_values
 
@@ -36,8 +37,7 @@ def inclusion_probabilities(sizes: Tensor, k: float) -> Tensor:
     name = "inclusion_probabilities"
     check_values(name, "sizes", sizes)
     n = sizes.shape[-1]
-    if not 0 <= k <= n:
-        raise ValueError(f"{name}: k must satisfy 0 <= k <= n = {n}, got k = {k}")
+    k = check_size(name, k, n, whole=False)
     if not bool((sizes.isfinite() & (sizes >= 0)).all()):
         low, high = sizes.detach().aminmax()
         raise ValueError(f"{name}: sizes must be finite and not negative, got values in [{low:g}, {high:g}]")

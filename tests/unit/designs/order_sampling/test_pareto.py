@@ -8,6 +8,7 @@ import torch
 from scipy.integrate import quad
 from scipy.special import expit
 
+from khot import sigmoid_topk
 from khot.designs import AdjustedPareto, Pareto
 from strategies.counts_of_draws import DRAWS, LEVEL, chi_square, generator
 from strategies.design_examples import SIZES, probabilities, subsets
@@ -76,10 +77,68 @@ def test_how_far_from_the_wanted_probabilities():
     pi = probabilities(300, 60)
     errors = [(kind(60, probs=pi).mean - pi).abs().max() for kind in KINDS]
     assert errors[1] < errors[0] / 3 < 1e-5
-    # For d = Σπ(1 − π) = 0.18 the correction goes too far.
-    pi = torch.tensor([0.9, 0.1], dtype=torch.float64)
-    errors = [(kind(1, probs=pi).mean - pi).abs().max() for kind in KINDS]
-    assert errors[0] < errors[1] < 0.1
+
+
+@pytest.mark.parametrize("spread", [3.0, 8.0, 20.0, 60.0])
+def test_the_correction_never_harms_where_little_is_random(spread):
+    """At d = Σπ(1 − π) < ½, where the published correction has no bound."""
+    seen = 0
+    for seed in range(40):
+        seeded = generator(seed)
+        n = int(torch.randint(2, 9, (), generator=seeded))
+        k = int(torch.randint(1, n, (), generator=seeded))
+        pi = sigmoid_topk(spread * torch.randn(n, generator=seeded, dtype=torch.float64), k)
+        if (pi * (1 - pi)).sum() < 0.5:
+            seen += 1
+            errors = [(kind(k, probs=pi).mean - pi).abs().sum() for kind in KINDS]
+            assert errors[1] <= errors[0] + 1e-15
+    assert seen >= 5
+
+
+def test_the_published_correction_where_much_is_random():
+    pi = probabilities(7, 3)
+    d = (pi * (1 - pi)).sum()
+    assert d > 0.5
+    published = log_inverse_quantiles(pi, adjusted=True)
+    found = AdjustedPareto(3, probs=pi)._scores()
+    torch.testing.assert_close(found, torch.from_numpy(published), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("design", KINDS)
+def test_certain_and_impossible_units_beside_others_that_nearly_are(design):
+    rows = [
+        (1, torch.tensor([1e-8, 1e-10, 1.0, 4.5e-7, 0.0], dtype=torch.bfloat16)),
+        (1, torch.tensor([1.0, 0.0, 6e-163], dtype=torch.float64)),
+        (3, torch.tensor([1.0, 1.0, 1.0, 1e-300], dtype=torch.float64)),
+    ]
+    for k, pi in rows:
+        made = design(k, probs=pi)
+        x = made.sample((1000,), generator=generator())
+        assert (x[:, pi == 1] == 1).all()
+        assert (x[:, pi == 0] == 0).all()
+        assert (made.mode == pi.round()).all()
+        assert (made.mean - pi).abs().max() < 1e-5
+        assert made.log_prob(x).isfinite().all()
+    near = design(1, scores=torch.tensor([12.0, 0.0, 0.0], dtype=torch.float64))
+    assert (near.mean - near.probs).abs().max() < 0.004
+
+
+@pytest.mark.parametrize("design", KINDS)
+def test_gradients_where_nearly_all_is_settled(design):
+    rows = [
+        (2, [1e4, 1.0, 0.0, -1e4, 5.0, 1e3]),
+        (5, [-344.0, -344.0, -344.0, -344.0, -1032.0, -344.0]),
+        (3, [-954.0, 0.0, -2863.0, -1909.0, 1909.0]),
+        (1, [0.0, -709.0, -711.0, -720.0]),
+    ]
+    for k, values in rows:
+        x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        made = design(k, scores=x)
+        log_p = made.log_prob(made.sample((5,), generator=generator()))
+        for value in (log_p, made.mean, made.joint_inclusion, made.covariance_matrix):
+            assert value.isfinite().all()
+            total = (value * torch.arange(1.0, value.numel() + 1).view_as(value)).sum()
+            assert torch.autograd.grad(total, x, retain_graph=True)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("design", KINDS)

@@ -143,3 +143,27 @@ def test_many_draws_in_parts(design):
     z = (x.mean(0) - pi) / (pi * (1 - pi) / 20_000).sqrt()
     assert abs((z**2).mean() - 1) < 0.35
     assert design(20, probs=pi).sample((0,)).shape == (0, 300)
+
+
+@pytest.mark.parametrize("design", ELIMINATIONS)
+def test_gradients_beside_tiny_probabilities(design):
+    """The inverse of a tiny π is within the range of float64, its square is not."""
+    for k, values in (
+        (3, [0.0, -410.0, -410.0, -410.0, -820.0, -820.0]),
+        (2, [1e4, 1.0, 0.0, -1e4, 5.0, 1e3]),
+        (2, [-1137.0, -379.0, -758.0, 0.0, -379.0, -758.0, -1137.0]),
+        (1, [0.0, -645.0, -700.0, -711.0, -740.0]),
+    ):
+        x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+        made = design(k, scores=x)
+        log_p = made.log_prob(made.sample((5,), generator=torch.Generator().manual_seed(0)))
+        for value in (log_p, made.joint_inclusion, made.covariance_matrix):
+            assert value.isfinite().all()
+            total = (value * torch.arange(1.0, value.numel() + 1).view_as(value)).sum()
+            assert torch.autograd.grad(total, x, retain_graph=True)[0].isfinite().all()
+    # Two of three that are alike, beside one that is certain: their scores push each other.
+    x = torch.tensor([0.0, -410.0, -410.0, -410.0, -820.0], dtype=torch.float64, requires_grad=True)
+    chosen = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    (grad,) = torch.autograd.grad(design(3, scores=x).log_prob(chosen), x)
+    expected = torch.tensor([0, 2 / 9, 2 / 9, -4 / 9, 0], dtype=torch.float64)
+    torch.testing.assert_close(grad, expected, rtol=1e-9, atol=1e-12)
