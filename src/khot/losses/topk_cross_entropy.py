@@ -19,13 +19,16 @@ from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses._reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
+from khot.relaxations._arguments import Number, check_temperature, compute_dtype, per_row, position
+from khot.relaxations._temperature import divided, within_range, without_overflow
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
+
+_NAME = "topk_cross_entropy"
 
 
 def topk_cross_entropy(
@@ -71,7 +74,7 @@ def topk_cross_entropy(
 
     Reference: Petersen, Kuehne, Borgelt & Deussen (2022), Differentiable Top-k Classification Learning.
     """
-    name = "topk_cross_entropy"
+    name = _NAME
     check_reduction(name, reduction)
     check_temperature(name, temperature)
     checked_options(name, get(method, name), options)
@@ -163,14 +166,16 @@ def log_weights(
 ) -> Tensor:
     """The logarithms of the weights; for ``"sigmoid"`` they are right even where a weight underflows."""
     y = topk(x, k, method, temperature=temperature, **options)
-    tiny = torch.finfo(y.dtype).tiny
-    if get(method).weights is not sigmoid_topk:  # not its name: a copied object is another
-        return torch.where(x == -math.inf, -math.inf, y.clamp_min(tiny).log())
     allowed = x != -math.inf
+    if get(method).weights is not sigmoid_topk:  # not its name: a copied object is another
+        y = y.clamp_min(2.0**20 * torch.finfo(y.dtype).tiny)  # so that a derivative over y is in range
+        near = y.detach()  # 1/y² may overflow; the derivatives of y/y*, which is 1, do not
+        return torch.where(allowed, near.log() + (y / near).log(), -math.inf)
     saturated = allowed.sum(-1, keepdim=True) <= k
-    tau = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
+    tau = per_row(_NAME, "temperature", x, within_range(temperature, x.dtype), x.dim() - 1)
     largest = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)
-    z = torch.where(allowed, x - largest, 0) / tau  # −inf/τ has no derivative in τ
+    halves = torch.where(allowed, x / 2 - largest / 2, 0)  # the difference of two scores may overflow
+    z = 2 * divided(halves, without_overflow(tau, halves))
     z = torch.where(allowed & ~saturated, z, -math.inf)
     log_weights = nn.functional.logsigmoid(torch.where(z == -math.inf, 0, z) + _offset(z, x, y, k))
     return torch.where(allowed, torch.where(saturated, 0, log_weights), -math.inf)
@@ -185,7 +190,8 @@ def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
     with torch.no_grad():
         digits = torch.where(y <= 0.5, y, torch.where(y < 0.99, 1 - y, 0))
         most, nearest = torch.where(z > -math.inf, digits, 0).max(-1, keepdim=True)
-        has_digits = most > (1e-20 if y.dtype == torch.float32 else 1e-200)
+        # Below this the balance is right up to rounding, and the derivatives of the logit may overflow.
+        has_digits = most > torch.finfo(y.dtype).eps / 4
         chosen = hard_topk(x, k).bool()
     usable = z.gather(-1, nearest)
     usable = torch.where(usable == -math.inf, 0, usable)

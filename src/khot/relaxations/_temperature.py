@@ -34,12 +34,13 @@ def exponential(log_temperature: Tensor) -> Tensor:
 
 
 def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
-    """The temperatures (…, 1), raised where a score divided by its temperature would overflow.
+    """The temperatures (…, 1), raised where a score divided by its temperature, or 1/τ, would overflow.
 
     Such a large quotient means a hard selection, and so does the largest quotient that does not overflow.
     """
+    info = torch.finfo(rows.dtype)
     largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
-    return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
+    return torch.maximum(temperature, (largest * (16 / info.max)).clamp_min(4 * info.tiny))
 
 
 def inverse(temperature: Tensor, numerator: Tensor | float = 1.0) -> Tensor:
