@@ -17,6 +17,7 @@ __all__ = [
     "check_floating",
     "check_generator",
     "check_integer",
+    "check_number",
     "check_sample_shape",
     "check_switch",
     "check_switches",
@@ -55,6 +56,12 @@ def check_integer(name: str, argument: str, value: Any, least: int = 1) -> None:
         raise TypeError(f"{name}: {argument} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name}: {argument} must be at least {least}, got {value}")
+
+
+def check_number(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` is a real number of Python or NumPy; True is none."""
+    if not is_number(value):
+        raise TypeError(f"{name}: {argument} must be a number, got {value!r}")
 
 
 def is_integer(value: Any) -> bool:
