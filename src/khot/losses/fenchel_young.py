@@ -19,6 +19,7 @@ from khot.kernels.availability import has_values
 from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import (
     Number,
+    check_device,
     check_mask,
     check_temperature,
     compute_dtype,
@@ -26,7 +27,7 @@ from khot.relaxations._arguments import (
     position,
 )
 from khot.relaxations._linearised import motion, must_linearise
-from khot.relaxations._plain_arguments import check_choice, check_tensor
+from khot.relaxations._plain_arguments import check_choice, check_dim, check_real
 from khot.relaxations._temperature import within_range
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
@@ -91,8 +92,8 @@ def fenchel_young_loss(
     target = _checked(name, scores, target, mask)
     x = scores.to(compute_dtype(scores))
     k = target.sum(last).clamp(max=x.shape[last])  # which rounding may exceed
-    y = topk(x, k, method, temperature=temperature, dim=last, mask=mask, **options)
     tau = per_row(name, "temperature", x, within_range(temperature, x.dtype), last).movedim(-1, last)
+    y = topk(x, k, method, temperature=temperature, dim=last, mask=mask, **options)
     return reduced(_envelope(x, y, target, tau, gate, last), reduction).to(scores.dtype)
 
 
@@ -124,6 +125,7 @@ class FenchelYoungLoss(nn.Module):
         super().__init__()
         check_reduction("FenchelYoungLoss", reduction)
         check_temperature("FenchelYoungLoss", temperature)
+        check_dim("FenchelYoungLoss", dim)
         _gate("FenchelYoungLoss", method, options)
         self.method = method
         self.temperature = temperature
@@ -261,16 +263,17 @@ def _name_of(method: str | Relaxation) -> str:
 
 def _checked(name: str, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """The target in the dtype of computation: its sum is the budget, and a half type would round that."""
-    check_tensor(name, "target", target)
+    check_real(name, "target", target)
     if target.shape != scores.shape:
         raise ValueError(
             f"{name}: target must have the shape of scores, {tuple(scores.shape)}, "
             f"got {tuple(target.shape)}; class indices become weights by torch.nn.functional.one_hot"
         )
+    check_device(name, scores, "target", target)
     if mask is not None:
         check_mask(name, scores, mask)
     target = target.detach().to(compute_dtype(scores))
-    if has_values() and target.numel():
+    if has_values() and target.numel() and not target.is_meta:
         low, high = target.aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(
