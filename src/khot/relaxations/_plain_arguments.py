@@ -60,18 +60,18 @@ def check_dim(name: str, dim: int, argument: str = "dim") -> None:
         raise TypeError(f"{name}: {argument} must be an integer, got {dim!r}")
 
 
+def check_number(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` is a real number of Python or NumPy; True is none."""
+    if not is_number(value):
+        raise TypeError(f"{name}: {argument} must be a number, got {value!r}")
+
+
 def check_integer(name: str, argument: str, value: Any, least: int = 1) -> None:
     """Check that ``value`` is an integer and not too small; True is none."""
     if not is_integer(value):
         raise TypeError(f"{name}: {argument} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name}: {argument} must be at least {least}, got {value}")
-
-
-def check_number(name: str, argument: str, value: Any) -> None:
-    """Check that ``value`` is a real number of Python or NumPy; True is none."""
-    if not is_number(value):
-        raise TypeError(f"{name}: {argument} must be a number, got {value!r}")
 
 
 def is_integer(value: Any) -> bool:
@@ -127,6 +127,8 @@ def check_real(name: str, argument: str, value: Tensor) -> None:
 
 def check_dense(name: str, argument: str, value: Tensor) -> None:
     """Check that the tensor ``value`` is neither sparse nor nested."""
+    if torch.compiler.is_compiling():  # Dynamo cannot ask for the layout where it traces a backward pass
+        return
     if value.layout != torch.strided:
         raise TypeError(f"{name}: {argument} must be dense, got {value.layout}; use {argument}.to_dense()")
     if value.is_nested:
