@@ -17,8 +17,15 @@ import torch
 from torch import Tensor
 
 from khot import metrics
-from khot.relaxations._arguments import Number, allowed_scores, check_budget, directed, position
-from khot.relaxations._plain_arguments import check_generator
+from khot.relaxations._arguments import (
+    Number,
+    allowed_scores,
+    check_budget,
+    check_per_row,
+    directed,
+    position,
+)
+from khot.relaxations._plain_arguments import check_generator, check_number
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 
@@ -79,6 +86,7 @@ def calibrate_temperature(
     checked_options(_NAME, spec, {key: value for key, value in options.items() if key != "capped"})
     last = position(_NAME, scores, dim)
     check_budget(_NAME, scores, k, last, integer=target == "weight_on_topk")
+    check_per_row(_NAME, "k", scores, k, last)
     rows = allowed_scores(_NAME, directed(_NAME, scores, largest).detach().to(torch.float64), mask)
     allowed = rows != -math.inf
     weights = _repeatable(spec, options)
@@ -115,8 +123,7 @@ def _checked_target(entropy: float | None, weight_on_topk: float | None) -> tupl
         got = "both" if given else "neither"
         raise TypeError(f"{_NAME}: exactly one of entropy= and weight_on_topk= must be given, got {got}")
     ((name, value),) = given.items()
-    if isinstance(value, bool) or not isinstance(value, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{_NAME}: {name} must be a number, got {value!r}")
+    check_number(_NAME, name, value)
     if not 0 < value < 1:
         raise ValueError(f"{_NAME}: {name} must be between 0 and 1, got {value}")
     return name, float(value)

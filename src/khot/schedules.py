@@ -11,11 +11,13 @@ or let a :class:`TemperatureScheduler` set the temperature of every layer of a m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
 
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_integer, check_number
 from khot.relaxations._temperature import within_range
 
 __all__ = ["Schedule", "TemperatureScheduler", "constant", "cosine", "exponential"]
@@ -58,7 +60,12 @@ def exponential(start: float, end: float, steps: int, *, warmup: int = 0) -> Sch
         [1.0, 0.1, 0.01, 0.01]
     """
     _check_range("exponential", start, end, steps, warmup)
-    return lambda step: start * (end / start) ** _progress(step, steps, warmup)
+
+    def temperature(step: int) -> float:
+        share = _progress(step, steps, warmup)
+        return start ** (1 - share) * end**share  # end/start may overflow
+
+    return temperature
 
 
 def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
@@ -78,7 +85,12 @@ def cosine(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule
         [1.0, 0.531, 0.062, 0.062]
     """
     _check_range("cosine", start, end, steps, warmup)
-    return lambda step: end + (start - end) * (1 + math.cos(math.pi * _progress(step, steps, warmup))) / 2
+
+    def temperature(step: int) -> float:
+        left = (1 + math.cos(math.pi * _progress(step, steps, warmup))) / 2
+        return start * left + end * (1 - left)
+
+    return temperature
 
 
 class TemperatureScheduler:
@@ -133,12 +145,18 @@ class TemperatureScheduler:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a saved step."""
-        self.last_step = int(state["last_step"])
+        step: Any = state.get("last_step") if isinstance(state, Mapping) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if step is None:
+            raise ValueError(
+                f"TemperatureScheduler: state must be that of state_dict(), with 'last_step', got {state!r}"
+            )
+        check_integer("TemperatureScheduler", "last_step", step, 0)
+        self.last_step = int(step)
         self._set()
 
     def _set(self) -> None:
         now = self.temperature
-        _check("TemperatureScheduler", "temperature", now)
+        check_temperature("TemperatureScheduler", now)
         for layer in self.layers:
             held = layer.temperature
             if isinstance(held, Tensor):  # in place: what is compiled stays compiled
@@ -158,18 +176,16 @@ def _has_fixed_temperature(module: nn.Module) -> bool:
 
 
 def _progress(step: int, steps: int, warmup: int) -> float:
-    return min(max((step - warmup) / steps, 0.0), 1.0)
+    return min(max(step - warmup, 0), steps) / steps
 
 
 def _check(name: str, argument: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}: {argument} must be positive and finite, got {value}")
+    check_number(name, argument, value)
+    check_temperature(name, value, argument)
 
 
 def _check_range(name: str, start: float, end: float, steps: int, warmup: int) -> None:
     _check(name, "start", start)
     _check(name, "end", end)
-    if steps < 1:
-        raise ValueError(f"{name}: steps must be at least 1, got {steps}")
-    if warmup < 0:
-        raise ValueError(f"{name}: warmup must not be negative, got {warmup}")
+    check_integer(name, "steps", steps)
+    check_integer(name, "warmup", warmup, 0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from khot.apps.sparse import cubic
 from khot.nn import LaplaceTopK, SigmoidTopK
 from khot.schedules import TemperatureScheduler, constant, cosine, exponential
 
@@ -66,13 +67,37 @@ def test_warmup_stays_at_the_start_and_then_delays(make):
         ({"end": math.inf}, "end must be positive and finite, got inf"),
         ({"end": math.nan}, "end must be positive and finite, got nan"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
-        ({"warmup": -1}, "warmup must not be negative, got -1"),
+        ({"warmup": -1}, "warmup must be at least 0, got -1"),
     ],
 )
 def test_bad_settings_name_the_schedule_the_rule_and_the_value(make, change, message):
     settings = {"start": 1.0, "end": 0.1, "steps": 5} | change
     with pytest.raises(ValueError, match=f"{make.__name__}: {message}"):
         make(**settings)
+
+
+@pytest.mark.parametrize("make", [*SCHEDULES, cubic])
+@pytest.mark.parametrize("argument", ["start", "end", "steps", "warmup"])
+@pytest.mark.parametrize("value", [None, "5", True, [1], torch.tensor(1.0), math.nan, 1.5])
+def test_settings_of_another_type_name_the_schedule_and_the_argument(make, argument, value):
+    if argument in ("start", "end") and value == 1.5:
+        value = -1.5
+    settings = {"start": 1.0, "end": 0.1, "steps": 5, "warmup": 0} | {argument: value}
+    with pytest.raises((TypeError, ValueError), match=f"^{make.__name__}: {argument} must be .*, got "):
+        make(**settings)
+
+
+@pytest.mark.parametrize("make", SCHEDULES)
+@pytest.mark.parametrize(("start", "end"), [(5e-324, 1e308), (1e308, 5e-324), (1.7e308, 1.0)])
+def test_the_ends_of_the_type_stay_in_range(make, start, end):
+    schedule = make(start, end, steps=10)
+    values = [schedule(step) for step in range(11)]
+    assert (values[0], values[-1]) == (start, end)
+    assert all(min(start, end) <= value <= max(start, end) for value in values)
+
+
+def test_a_step_beyond_every_float_is_the_last():
+    assert exponential(1.0, 0.1, steps=5)(10**400) == cosine(1.0, 0.1, steps=5)(10**400) == 0.1
 
 
 def test_a_bad_constant_is_an_error():
@@ -126,6 +151,17 @@ def test_the_state_makes_a_round_trip():
     assert temperatures(network)[:2] == pytest.approx([schedule(3)] * 2, rel=1e-7)
     resumed.step()
     assert temperatures(network)[:2] == pytest.approx([schedule(4)] * 2, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, None, "a", {"last_step": -5}, {"last_step": 1.9}, {"last_step": True}, {"last_step": "2"}]
+)
+def test_a_state_that_is_none_is_refused_and_changes_nothing(state):
+    scheduler = TemperatureScheduler(SigmoidTopK(2), exponential(1.0, 0.1, steps=5))
+    scheduler.step()
+    with pytest.raises((TypeError, ValueError), match=r"^TemperatureScheduler: (state|last_step) must be"):
+        scheduler.load_state_dict(state)
+    assert scheduler.last_step == 1
 
 
 @pytest.mark.parametrize("network", [nn.Linear(2, 3), SigmoidTopK(2, learn_temperature=True)])

@@ -17,9 +17,9 @@ def is_plain(*tensors: Tensor) -> bool:
     """Whether each tensor is ordinary CPU memory, and nothing has to observe torch operations.
 
     The answer is no under compilation, export and tracing, dispatch modes (fake tensors, counters), functorch
-    wrappers and forward-mode duals, and for subclasses and tensors without elements. It is also no for a
-    tensor with a gradient, such as a parameter in a closure, inside ``torch.func``, where the autograd
-    functions around the kernels cannot be called.
+    wrappers and forward-mode duals, and for subclasses, nested tensors and tensors without elements. It is
+    also no for a tensor with a gradient, such as a parameter in a closure, inside ``torch.func``, where the
+    autograd functions around the kernels cannot be called.
     """
     if (
         torch.compiler.is_compiling()  # first: nothing after it can be traced
@@ -35,7 +35,7 @@ def is_plain(*tensors: Tensor) -> bool:
             # The cheapest question to which everything without memory of its own has an odd answer: a
             # functorch wrapper or a sparse tensor raises; a symbolic zero, a functionalised or an empty
             # tensor is at 0.
-            if tensor.data_ptr() == 0:
+            if tensor.data_ptr() == 0 or tensor.is_nested:
                 return False
         except RuntimeError:
             return False

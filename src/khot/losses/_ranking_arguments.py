@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._arguments import check_mask, compute_dtype, position
+from khot.relaxations._arguments import (
+    Number,
+    check_device,
+    check_mask,
+    check_per_row,
+    compute_dtype,
+    position,
+)
+from khot.relaxations._plain_arguments import check_real
 
 __all__ = ["RankedRows", "ranked_rows"]
 
@@ -27,17 +35,27 @@ class RankedRows(NamedTuple):
 
 
 def ranked_rows(
-    name: str, scores: Tensor, argument: str, wanted: Tensor, dim: int, mask: Tensor | None
+    name: str,
+    scores: Tensor,
+    argument: str,
+    wanted: Tensor,
+    dim: int,
+    mask: Tensor | None,
+    temperature: Number | Tensor,
 ) -> RankedRows:
-    """Check the arguments of the loss called ``name``; ``argument`` is the name of its target."""
+    """Check the arguments of the loss called ``name``; ``argument`` is the name of its target.
+
+    Of the temperature the caller has checked the value, and here the shape is checked.
+    """
     last = position(name, scores, dim)
-    if not isinstance(wanted, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be a torch.Tensor, got {type(wanted).__name__}")
-    if wanted.shape != scores.shape or wanted.is_complex():
+    check_per_row(name, "temperature", scores, temperature, last)
+    check_real(name, argument, wanted)
+    if wanted.shape != scores.shape:
         raise ValueError(
-            f"{name}: {argument} must be real, of the shape of scores, {tuple(scores.shape)}, "
-            f"got {wanted.dtype} of shape {tuple(wanted.shape)}"
+            f"{name}: {argument} must have the shape of scores, {tuple(scores.shape)}, "
+            f"got {tuple(wanted.shape)}"
         )
+    check_device(name, scores, argument, wanted)
     allowed = scores != -math.inf
     if mask is not None:
         check_mask(name, scores, mask)

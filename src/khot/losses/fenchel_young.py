@@ -19,13 +19,16 @@ from khot.kernels.availability import has_values
 from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import (
     Number,
+    check_device,
     check_mask,
     check_temperature,
     compute_dtype,
     per_row,
     position,
 )
-from khot.relaxations._plain_arguments import check_choice, check_tensor
+from khot.relaxations._linearised import motion, must_linearise
+from khot.relaxations._plain_arguments import check_choice, check_dim, check_real
+from khot.relaxations._temperature import within_range
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.threshold._gates import LAPLACE, LOGISTIC, NORMAL, Gate
@@ -33,6 +36,7 @@ from khot.relaxations.threshold.sparse import sparse_gate
 
 __all__ = ["FenchelYoungLoss", "fenchel_young_loss"]
 
+_FAR = 2.0**64
 _GATES: dict[str, Gate] = {"sigmoid": LOGISTIC, "laplace": LAPLACE, "normal": NORMAL}
 
 
@@ -88,10 +92,9 @@ def fenchel_young_loss(
     target = _checked(name, scores, target, mask)
     x = scores.to(compute_dtype(scores))
     k = target.sum(last).clamp(max=x.shape[last])  # which rounding may exceed
+    tau = per_row(name, "temperature", x, within_range(temperature, x.dtype), last).movedim(-1, last)
     y = topk(x, k, method, temperature=temperature, dim=last, mask=mask, **options)
-    tau = per_row(name, "temperature", x, temperature, last).movedim(-1, last)
-    losses = cast("Tensor", _Envelope.apply(x, y, target, tau, gate, last))  # pyright: ignore[reportUnknownMemberType]
-    return reduced(losses, reduction).to(scores.dtype)
+    return reduced(_envelope(x, y, target, tau, gate, last), reduction).to(scores.dtype)
 
 
 class FenchelYoungLoss(nn.Module):
@@ -122,6 +125,7 @@ class FenchelYoungLoss(nn.Module):
         super().__init__()
         check_reduction("FenchelYoungLoss", reduction)
         check_temperature("FenchelYoungLoss", temperature)
+        check_dim("FenchelYoungLoss", dim)
         _gate("FenchelYoungLoss", method, options)
         self.method = method
         self.temperature = temperature
@@ -151,6 +155,15 @@ class FenchelYoungLoss(nn.Module):
         )
 
 
+def _envelope(x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int) -> Tensor:
+    if must_linearise():
+        still = x.detach(), y.detach(), target, temperature.detach()
+        tangent = _tangent(*still, gate, dim, motion(x), motion(temperature))
+        return _Envelope.forward(*still, gate, dim) + tangent
+    function = _Envelope if torch.compiler.is_compiling() else _EnvelopeForwardMode
+    return cast("Tensor", function.apply(x, y, target, temperature, gate, dim))  # pyright: ignore[reportUnknownMemberType]
+
+
 class _Envelope(torch.autograd.Function):
     """⟨x, y − t⟩ + τ Σ (ω(t) − ω(y)), with the gradient of a maximum: that in y is 0.
 
@@ -161,14 +174,16 @@ class _Envelope(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int) -> Tensor:
-        return _inner_product(x, y - target, dim) + temperature.squeeze(dim) * _potential_gap(
-            gate, y, target, dim
-        )
+        gap = _potential_gap(gate, y, target, dim)
+        far, near = _products(x, y - target, dim)
+        of_far, of_near = _products(temperature, gap.unsqueeze(dim), dim)
+        return (near + of_near) + (far + of_far) * _FAR  # in this order no ∞ − ∞
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, y, target, temperature, ctx.gate, ctx.dim = inputs
         ctx.save_for_backward(x, y, target, temperature)
+        ctx.save_for_forward(x, y, target, temperature)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -176,20 +191,59 @@ class _Envelope(torch.autograd.Function):
         grad = grads[0].unsqueeze(ctx.dim)
         grad_temperature = None
         if ctx.needs_input_grad[3]:
-            gap = _potential_gap(ctx.gate, y.detach(), target, ctx.dim).unsqueeze(ctx.dim)
-            # Its derivative in y is −ω′(y) = −(x + c)/τ: written without ω′, which may be infinite, and
-            # without c, which drops out since Σy = k.
-            finite = torch.where(x.isfinite(), x, 0).detach()
-            moved = (finite * (y - y.detach())).sum(ctx.dim, keepdim=True) / temperature.detach()
-            grad_temperature = grad * (gap - moved)
+            grad_temperature = grad * _by_temperature(x, y, target, temperature, ctx.gate, ctx.dim)
         return grad * (y - target), None, None, grad_temperature, None, None
 
 
-def _inner_product(x: Tensor, difference: Tensor, dim: int) -> Tensor:
-    """Σ x·difference without a NaN: the far scores are added in another scale, where none is ∞ − ∞."""
+class _EnvelopeForwardMode(_Envelope):
+    """The same with forward-mode derivatives, which Dynamo does not accept."""
+
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Tensor:
+        dx, _, _, dt, _, _ = cast("tuple[Tensor | None, ...]", grad_inputs)
+        x, y, target, temperature = ctx.saved_tensors
+        return _tangent(x, y, target, temperature, ctx.gate, ctx.dim, dx, dt)
+
+
+def _tangent(
+    x: Tensor,
+    y: Tensor,
+    target: Tensor,
+    temperature: Tensor,
+    gate: Gate,
+    dim: int,
+    dx: Tensor | None,
+    dt: Tensor | None,
+) -> Tensor:
+    """How the loss moves with the scores and the temperature."""
+    tangent = torch.zeros_like(y).sum(dim)
+    if dx is not None:
+        tangent = tangent + (dx * (y - target)).sum(dim)
+    if dt is not None:
+        slope = _by_temperature(x, y, target, temperature, gate, dim)
+        tangent = tangent + (dt * slope).squeeze(dim)
+    return tangent
+
+
+def _products(x: Tensor, factors: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """Σ x·factor without a NaN, in two parts: of the far x, divided by `_FAR`, and of the others."""
     far = x.abs() > 1e30
-    products = torch.where(difference == 0, 0, torch.where(far, x * 2.0**-64, x) * difference)
-    return torch.where(far, 0, products).sum(dim) + torch.where(far, products, 0).sum(dim) * 2.0**64
+    products = torch.where(factors == 0, 0, torch.where(far, x / _FAR, x) * factors)
+    return torch.where(far, products, 0).sum(dim), torch.where(far, 0, products).sum(dim)
+
+
+def _by_temperature(
+    x: Tensor, y: Tensor, target: Tensor, temperature: Tensor, gate: Gate, dim: int
+) -> Tensor:
+    """The derivative in the temperature: Σ (ω(t) − ω(y)).
+
+    Its own derivative in y is −ω′(y) = −(x + c)/τ: written without ω′, which may be infinite, and without c,
+    which drops out since Σy = k.
+    """
+    gap = _potential_gap(gate, y, target, dim).unsqueeze(dim)
+    finite = torch.where(x.isfinite(), x, 0).detach()
+    moved = (finite * (y - y.detach())).sum(dim, keepdim=True) / temperature.detach()
+    return gap - moved
 
 
 def _potential_gap(gate: Gate, y: Tensor, target: Tensor, dim: int) -> Tensor:
@@ -209,16 +263,17 @@ def _name_of(method: str | Relaxation) -> str:
 
 def _checked(name: str, scores: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
     """The target in the dtype of computation: its sum is the budget, and a half type would round that."""
-    check_tensor(name, "target", target)
+    check_real(name, "target", target)
     if target.shape != scores.shape:
         raise ValueError(
             f"{name}: target must have the shape of scores, {tuple(scores.shape)}, "
             f"got {tuple(target.shape)}; class indices become weights by torch.nn.functional.one_hot"
         )
+    check_device(name, scores, "target", target)
     if mask is not None:
         check_mask(name, scores, mask)
     target = target.detach().to(compute_dtype(scores))
-    if has_values() and target.numel():
+    if has_values() and target.numel() and not target.is_meta:
         low, high = target.aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(

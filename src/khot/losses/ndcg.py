@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +24,7 @@ from khot.losses._ranking_arguments import ranked_rows
 from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.metrics._relevance import Gain, check_gain, check_relevance, relative_gains
 from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._plain_arguments import check_dim, check_integer
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 from khot.relaxations.registry import Relaxation, get
@@ -88,12 +88,12 @@ def ndcg_loss(
     name = "ndcg_loss"
     _check_settings(name, k, temperature, gain, method, options, regularization, reduction)
     k = None if k is None else int(k)
-    rows, wanted, allowed = ranked_rows(name, scores, "relevance", relevance, dim, mask)
+    rows, wanted, allowed = ranked_rows(name, scores, "relevance", relevance, dim, mask, temperature)
     n = rows.shape[-1]
     if k is not None and k > n:
         raise ValueError(f"{name}: k must satisfy 1 <= k <= n = {n}, got {k}")
     check_relevance(name, wanted)
-    gains = relative_gains(wanted.to(rows.dtype), gain)
+    gains = relative_gains(wanted, gain, rows.dtype)
     ranks = soft_rank(
         rows, regularization=regularization, temperature=temperature, descending=True, mask=allowed
     )
@@ -139,6 +139,7 @@ class NDCGLoss(nn.Module):
     ) -> None:
         super().__init__()
         _check_settings("NDCGLoss", k, temperature, gain, method, options, regularization, reduction)
+        check_dim("NDCGLoss", dim)
         self.k = k
         self.temperature = temperature
         self.gain: Gain = gain
@@ -195,7 +196,4 @@ def _check_settings(
                 f"{name}: {next(iter(options))} is an option of the selection, which there is with k alone"
             )
         return
-    if not isinstance(k, int | np.integer) or isinstance(k, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: k must be an integer or None, got {type(k).__name__}")
-    if k < 1:
-        raise ValueError(f"{name}: k must satisfy 1 <= k, got {k}")
+    check_integer(name, "k", k)

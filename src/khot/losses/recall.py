@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from khot.losses._ranking_arguments import ranked_rows
 from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_at_most, check_budget, check_temperature, per_row
+from khot.relaxations._plain_arguments import check_dim
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
 
@@ -70,11 +71,11 @@ def recall_loss(
     check_reduction(name, reduction)
     check_temperature(name, temperature)
     checked_options(name, get(method, name), options)
-    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask)
+    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask, temperature)
     check_budget(name, rows, k, rows.dim() - 1)
+    k_rows = per_row(name, "k", rows, k, rows.dim() - 1).squeeze(-1)
     relevant = (wanted != 0) & allowed
     y = topk(rows, k, method, temperature=temperature, mask=allowed, capped=True, **options)
-    k_rows = per_row(name, "k", rows, k, rows.dim() - 1).squeeze(-1)
     most = torch.minimum(k_rows, relevant.sum(-1).to(y.dtype))
     share = torch.where(relevant, y, 0).sum(-1) / torch.where(most > 0, most, 1)
     return reduced(torch.where(most > 0, 1 - share, 0), reduction).to(scores.dtype)
@@ -111,6 +112,7 @@ class RecallLoss(nn.Module):
         check_reduction("RecallLoss", reduction)
         check_temperature("RecallLoss", temperature)
         check_at_most("RecallLoss", k)
+        check_dim("RecallLoss", dim)
         checked_options("RecallLoss", get(method, "RecallLoss"), options)
         self.k = k
         self.method = method

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from khot.losses._ranking_arguments import ranked_rows
 from khot.losses._reduction import Reduction, check_reduction, reduced
 from khot.relaxations._arguments import Number, check_temperature
+from khot.relaxations._plain_arguments import check_dim
 from khot.relaxations.ranks.soft_rank import Regularization, check_regularization, soft_rank
 
 __all__ = ["SpearmanLoss", "spearman_loss"]
@@ -63,7 +64,7 @@ def spearman_loss(
     """
     name = "spearman_loss"
     _check_settings(name, regularization, temperature, reduction)
-    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask)
+    rows, wanted, allowed = ranked_rows(name, scores, "target", target, dim, mask, temperature)
     ranks = soft_rank(rows, regularization=regularization, temperature=temperature, mask=allowed)
     count = allowed.sum(-1, keepdim=True)
     middle = (count + 1) / 2  # the mean of both: soft ranks have the sum of the hard ones
@@ -103,6 +104,7 @@ class SpearmanLoss(nn.Module):
     ) -> None:
         super().__init__()
         _check_settings("SpearmanLoss", regularization, temperature, reduction)
+        check_dim("SpearmanLoss", dim)
         self.regularization: Regularization = regularization
         self.temperature = temperature
         self.dim = dim

@@ -11,21 +11,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
 from khot.losses._reduction import Reduction, check_reduction, reduced
-from khot.relaxations._arguments import Number, check_temperature, compute_dtype, position
+from khot.relaxations._arguments import (
+    Number,
+    check_device,
+    check_per_row,
+    check_temperature,
+    compute_dtype,
+    per_row,
+    position,
+)
+from khot.relaxations._plain_arguments import check_integer, check_real, is_integer, is_number
+from khot.relaxations._temperature import divided, within_range, without_overflow
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, get
 from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["TopKCrossEntropy", "topk_cross_entropy"]
+
+_LEAST_INDEX = -(2**63)
+_NAME = "topk_cross_entropy"
 
 
 def topk_cross_entropy(
@@ -71,13 +83,17 @@ def topk_cross_entropy(
 
     Reference: Petersen, Kuehne, Borgelt & Deussen (2022), Differentiable Top-k Classification Learning.
     """
-    name = "topk_cross_entropy"
+    name = _NAME
     check_reduction(name, reduction)
     check_temperature(name, temperature)
     checked_options(name, get(method, name), options)
     classes = min(position(name, scores, -1), 1)
     logits = scores.movedim(classes, -1).to(compute_dtype(scores))
     budgets = _budgets(name, k, logits.shape[-1])
+    check_per_row(name, "temperature", logits, temperature, logits.dim() - 1)
+    check_integer(name, "ignore_index", ignore_index, _LEAST_INDEX)
+    check_real(name, "target", target)
+    check_device(name, scores, "target", target)
     if target.is_floating_point() or target.dtype == torch.bool:
         labels = _labels(name, target, scores).movedim(classes, -1)
         counts = labels.any(-1)
@@ -128,6 +144,7 @@ class TopKCrossEntropy(nn.Module):
         check_reduction("TopKCrossEntropy", reduction)
         check_temperature("TopKCrossEntropy", temperature)
         _budgets("TopKCrossEntropy", k, None)
+        check_integer("TopKCrossEntropy", "ignore_index", ignore_index, _LEAST_INDEX)
         checked_options("TopKCrossEntropy", get(method, "TopKCrossEntropy"), options)
         self.k = k
         self.method = method
@@ -163,14 +180,16 @@ def log_weights(
 ) -> Tensor:
     """The logarithms of the weights; for ``"sigmoid"`` they are right even where a weight underflows."""
     y = topk(x, k, method, temperature=temperature, **options)
-    tiny = torch.finfo(y.dtype).tiny
-    if get(method).weights is not sigmoid_topk:  # not its name: a copied object is another
-        return torch.where(x == -math.inf, -math.inf, y.clamp_min(tiny).log())
     allowed = x != -math.inf
+    if get(method).weights is not sigmoid_topk:  # not its name: a copied object is another
+        y = y.clamp_min(2.0**20 * torch.finfo(y.dtype).tiny)  # so that a derivative over y is in range
+        near = y.detach()  # 1/y² may overflow; the derivatives of y/y*, which is 1, do not
+        return torch.where(allowed, near.log() + (y / near).log(), -math.inf)
     saturated = allowed.sum(-1, keepdim=True) <= k
-    tau = temperature.unsqueeze(-1) if isinstance(temperature, Tensor) and temperature.dim() else temperature
+    tau = per_row(_NAME, "temperature", x, within_range(temperature, x.dtype), x.dim() - 1)
     largest = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)
-    z = torch.where(allowed, x - largest, 0) / tau  # −inf/τ has no derivative in τ
+    halves = torch.where(allowed, x / 2 - largest / 2, 0)  # the difference of two scores may overflow
+    z = 2 * divided(halves, without_overflow(tau, halves))
     z = torch.where(allowed & ~saturated, z, -math.inf)
     log_weights = nn.functional.logsigmoid(torch.where(z == -math.inf, 0, z) + _offset(z, x, y, k))
     return torch.where(allowed, torch.where(saturated, 0, log_weights), -math.inf)
@@ -185,7 +204,8 @@ def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
     with torch.no_grad():
         digits = torch.where(y <= 0.5, y, torch.where(y < 0.99, 1 - y, 0))
         most, nearest = torch.where(z > -math.inf, digits, 0).max(-1, keepdim=True)
-        has_digits = most > (1e-20 if y.dtype == torch.float32 else 1e-200)
+        # Below this the balance is right up to rounding, and the derivatives of the logit may overflow.
+        has_digits = most > torch.finfo(y.dtype).eps / 4
         chosen = hard_topk(x, k).bool()
     usable = z.gather(-1, nearest)
     usable = torch.where(usable == -math.inf, 0, usable)
@@ -199,9 +219,9 @@ def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
 
 def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[int, float]:
     """Probability by budget."""
-    if isinstance(k, int | np.integer) and not isinstance(k, bool):
-        budgets = {int(k): 1.0}
-    elif isinstance(k, Sequence):
+    if is_integer(k):
+        budgets = {int(cast("int", k)): 1.0}
+    elif isinstance(k, Sequence) and all(map(is_number, k)):
         budgets = {n: float(p) for n, p in enumerate(k, 1) if p != 0}
         if any(not p > 0 for p in budgets.values()) or not math.isclose(
             sum(budgets.values()), 1, abs_tol=1e-6
@@ -211,8 +231,7 @@ def _budgets(name: str, k: int | Sequence[float], classes: int | None) -> dict[i
             )
     else:
         raise TypeError(
-            f"{name}: k must be an integer or a sequence of the probabilities of k = 1, 2, …, "
-            f"got {type(k).__name__}"
+            f"{name}: k must be an integer or a sequence of the probabilities of k = 1, 2, …, got {k!r}"
         )
     if min(budgets) < 1 or (classes is not None and max(budgets) > classes):
         limit = "" if classes is None else f" <= {classes} classes"
@@ -228,7 +247,7 @@ def _labels(name: str, target: Tensor, scores: Tensor) -> Tensor:
             f"got {tuple(target.shape)}"
         )
     labels = target != 0
-    if has_values() and target.is_floating_point():
+    if has_values() and target.is_floating_point() and not target.is_meta:
         other = target[labels & (target != 1)]
         if other.numel():
             raise ValueError(
@@ -244,7 +263,7 @@ def _check_indices(name: str, target: Tensor, counts: Tensor, logits: Tensor) ->
             f"{name}: target must have shape {tuple(logits.shape[:-1])} (class indices) or that of scores "
             f"(multi-label, float or bool), got {tuple(target.shape)}"
         )
-    if not has_values() or not bool(counts.any()):
+    if not has_values() or target.is_meta or not bool(counts.any()):
         return
     low, high = target[counts].aminmax()
     if low < 0 or high >= logits.shape[-1]:

@@ -40,18 +40,20 @@ def check_relevance(name: str, relevance: Tensor, *, binary: bool = False) -> No
             )
 
 
-def relative_gains(relevance: Tensor, gain: Gain) -> Tensor:
+def relative_gains(relevance: Tensor, gain: Gain, dtype: torch.dtype) -> Tensor:
     """Gains along the last dimension, divided by the largest of the row; the factor cancels in DCG/IDCG.
 
     ``"linear"`` is the relevance itself, ``"exponential"`` is 2^relevance − 1, which would overflow without
-    the division.
+    the division, as a large relevance in float64 would in a narrower ``dtype``.
     """
+    if relevance.dtype != torch.float64:
+        relevance = relevance.to(dtype)
     if relevance.shape[-1] == 0:
-        return relevance
+        return relevance.to(dtype)
     largest = relevance.amax(-1, keepdim=True)
     top = torch.where(largest > 0, largest, 1)
     if gain == "linear":
-        return relevance / top
+        return (relevance / top).to(dtype)
     # (2^v − 1)/(2^m − 1) = 2^(v − m) (1 − 2^−v)/(1 − 2^−m)
     shares = torch.expm1(-math.log(2) * relevance) / torch.expm1(-math.log(2) * top)
-    return torch.exp2(relevance - top) * shares
+    return (torch.exp2(relevance - top) * shares).to(dtype)

@@ -24,7 +24,15 @@ from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.metrics._relevance import Gain, check_gain, check_relevance, relative_gains
-from khot.relaxations._arguments import allowed_scores, check_count, check_mask, compute_dtype, position
+from khot.relaxations._arguments import (
+    allowed_scores,
+    check_count,
+    check_device,
+    check_mask,
+    compute_dtype,
+    position,
+)
+from khot.relaxations._plain_arguments import check_real
 from khot.relaxations.hard import ranked_indices
 
 __all__ = ["hit_rate", "mrr", "ndcg_at_k", "precision_at_k", "recall_at_k"]
@@ -143,7 +151,10 @@ def mrr(
 
     Reference: Voorhees (1999), The TREC-8 Question Answering Track Report.
     """
-    places, _ = _ranked("mrr", scores, relevance, k, dim, mask, binary=True)
+    name = "mrr"
+    last = position(name, scores, dim)
+    k = scores.shape[last] if k is None else k
+    places, _ = _ranked(name, scores, relevance, k, dim, mask, binary=True)
     return (places / _ranks(places)).amax(-1)
 
 
@@ -206,7 +217,7 @@ def _ranked(
     name: str,
     scores: Tensor,
     relevance: Tensor,
-    k: int | None,
+    k: int,
     dim: int,
     mask: Tensor | None,
     *,
@@ -215,16 +226,15 @@ def _ranked(
 ) -> _Ranked:
     """Check the arguments of the metric called ``name`` and rank."""
     last = position(name, scores, dim)
-    if not isinstance(relevance, Tensor) or relevance.is_complex():  # pyright: ignore[reportUnnecessaryIsInstance]
-        got = relevance.dtype if isinstance(relevance, Tensor) else type(relevance).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: relevance must be a boolean or real tensor, got {got}")
+    check_real(name, "relevance", relevance)
     if relevance.shape != scores.shape:
         raise ValueError(
             f"{name}: relevance must have the shape of scores, {tuple(scores.shape)}, "
             f"got {tuple(relevance.shape)}"
         )
+    check_device(name, scores, "relevance", relevance)
     n = scores.shape[last]
-    places = n if k is None else check_count(name, scores, k, last)
+    places = check_count(name, scores, k, last)
     if places < 1:
         raise ValueError(f"{name}: k must satisfy 1 <= k <= n = {n}, got k = {places}")
     if mask is not None:
@@ -234,8 +244,8 @@ def _ranked(
     rows = allowed_scores(name, scores.detach(), mask).movedim(last, -1)
     if is_plain(rows) and bool(rows.isnan().any()):
         raise ValueError(f"{name}: scores must not be NaN, a ranking has no place for it")
-    relevant = relevance.detach().movedim(last, -1).to(compute_dtype(scores))
-    relevant = relevant if binary else relative_gains(relevant, gain)
+    relevant, dtype = relevance.detach().movedim(last, -1), compute_dtype(scores)
+    relevant = relevant.to(dtype) if binary else relative_gains(relevant, gain, dtype)
     indices, exists = ranked_indices(rows, places)
     return _Ranked(torch.where(exists, relevant.gather(-1, indices), 0), relevant)
 

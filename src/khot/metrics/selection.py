@@ -19,6 +19,7 @@ from khot.relaxations._arguments import (
     Number,
     allowed_scores,
     budget,
+    check_device,
     check_mask,
     compute_dtype,
     position,
@@ -128,7 +129,8 @@ def entropy(
     total = _binary_entropy(y).sum(last)
     if normalized:
         most = count * _binary_entropy(y.sum(last) / count.clamp_min(1))
-        total = torch.where(most > 0, total / torch.where(most > 0, most, 1), 0)
+        nothing = most == 0
+        total = torch.where(nothing, 0, total / torch.where(nothing, 1, most))
     return total.to(weights.dtype)
 
 
@@ -184,6 +186,7 @@ def _true_topk(
             f"{name}: weights must have the shape of scores, {tuple(scores.shape)}, "
             f"got {tuple(weights.shape)}"
         )
+    check_device(name, scores, "weights", weights)
     budget(name, scores, k, last, integer=True)
     if mask is not None:
         check_mask(name, scores, mask)
@@ -196,7 +199,7 @@ def _share(part: Tensor, size: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _binary_entropy(p: Tensor) -> Tensor:
-    inside = (p > 0) & (p < 1)
+    inside = ~((p <= 0) | (p >= 1))  # NaN stays
     q = torch.where(inside, p, 0.5)
     return torch.where(inside, -q * q.log() - (1 - q) * torch.log1p(-q), 0)
 

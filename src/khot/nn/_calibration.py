@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from khot.calibration import calibrate_temperature
+from khot.relaxations._plain_arguments import check_number
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["CURE", "check_calibrate", "common_temperature"]
@@ -18,8 +19,7 @@ CURE = "give temperature=, or call layer.calibrate_(scores) later, with scores o
 
 def check_calibrate(name: str, spec: Relaxation, share: float, argument: str = "calibrate") -> None:
     """Raise unless ``share`` lies between 0 and 1 and the method is not random."""
-    if isinstance(share, bool) or not isinstance(share, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be a number, got {share!r}")
+    check_number(name, argument, share)
     if not 0 < share < 1:
         raise ValueError(f"{name}: {argument} must lie between 0 and 1, got {share}")
     if spec.stochastic:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from khot.nn._evaluation import EvalMode, check_eval_mode
 from khot.nn._tempered import Tempered, shown
 from khot.relaxations._arguments import allowed_scores, check_count, directed, position
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_dim, check_number, check_switch
 from khot.relaxations.hard import ranked_indices
 
 __all__ = ["SelectingLayer", "checked_k", "whole_k"]
@@ -37,6 +36,7 @@ class SelectingLayer(Tempered):
         check_eval_mode(name, eval_mode, random=random)
         check_switch(name, "largest", largest)
         check_switch(name, "at_most", at_most)
+        check_dim(name, dim)
         self._k = checked_k(name, k)
         self.dim, self.largest, self.at_most = dim, largest, at_most
         self.eval_mode: EvalMode = eval_mode
@@ -97,8 +97,7 @@ class SelectingLayer(Tempered):
 
 def checked_k(name: str, k: float, argument: str = "k") -> int | float:
     """A budget as a Python number: an int if its value is an integer."""
-    if isinstance(k, bool) or not isinstance(k, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be a number, got {k!r}")
+    check_number(name, argument, k)
     if not 0 <= k < math.inf:
         raise ValueError(f"{name}: {argument} must be finite and not negative, got {k}")
     return int(k) if k == int(k) else float(k)

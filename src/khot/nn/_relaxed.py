@@ -112,9 +112,10 @@ class RelaxedLayer(SelectingLayer):
         """The temperature, or None if nothing depends on it."""
         name = f"{type(self).__name__}.calibrate_"
         check_calibrate(name, self._relaxation, weight_on_topk, "weight_on_topk")
+        last = position(name, scores, self.dim)
         k = self.k.detach() if isinstance(self.k, Tensor) else self.k
         if self.at_most:
-            k = at_most_all(name, scores, k, position(name, scores, self.dim))
+            k = at_most_all(name, scores, k, last)
         return common_temperature(
             name,
             scores.detach(),

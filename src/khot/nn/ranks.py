@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from khot.nn._layer import whole_k
 from khot.nn.topk import TopK
+from khot.relaxations._arguments import check_temperature
 from khot.relaxations.ranks.soft_rank import Regularization
 from khot.relaxations.ranks.soft_rank_topk import soft_rank_matrix
 
@@ -35,6 +36,7 @@ class DifferentiableTopK(nn.Module):
 
     def forward(self, scores: Tensor, tau: float | Tensor = 1.0) -> Tensor:
         """The rows (B, k, N) of scores (B, N); ``tau`` is the temperature of ranks and windows."""
+        check_temperature("DifferentiableTopK", tau, "tau")
         return soft_rank_matrix(scores, self.k, temperature=tau)
 
     def extra_repr(self) -> str:

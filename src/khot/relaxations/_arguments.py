@@ -7,6 +7,7 @@ tensors are checked only where reading them needs no device synchronisation (pla
 from __future__ import annotations
 
 import math
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,13 @@ import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
-from khot.relaxations._plain_arguments import check_floating, check_switch, is_scores
+from khot.relaxations._plain_arguments import (
+    check_dense,
+    check_dim,
+    check_floating,
+    check_switch,
+    is_scores,
+)
 from khot.relaxations._temperature import within_range
 
 __all__ = [
@@ -28,8 +35,10 @@ __all__ = [
     "check_at_most",
     "check_budget",
     "check_count",
+    "check_device",
     "check_hard",
     "check_mask",
+    "check_per_row",
     "check_temperature",
     "compute_dtype",
     "directed",
@@ -78,8 +87,8 @@ def position(name: str, scores: Tensor, dim: int, argument: str = "scores") -> i
     check_floating(name, argument, scores)
     if scores.dim() == 0:
         raise ValueError(f"{name}: {argument} must have at least one dimension, got a scalar tensor")
-    if not isinstance(dim, int) or isinstance(dim, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: dim must be an integer, got {dim!r}")
+    if type(dim) is not int:
+        check_dim(name, dim)
     if not -scores.dim() <= dim < scores.dim():
         raise IndexError(f"{name}: dim must be in [{-scores.dim()}, {scores.dim() - 1}], got {dim}")
     return dim % scores.dim()
@@ -170,11 +179,13 @@ def check_mask(name: str, scores: Tensor, mask: Tensor) -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:  # pyright: ignore[reportUnnecessaryIsInstance]
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: mask must be a boolean tensor (True = may be selected), got {got}")
+    check_dense(name, "mask", mask)
     if not broadcasts_to(mask.shape, scores.shape):
         raise ValueError(
             f"{name}: mask must broadcast to scores.shape = {tuple(scores.shape)}, "
             f"got shape {tuple(mask.shape)}"
         )
+    check_device(name, scores, "mask", mask)
 
 
 def allowed_scores(name: str, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -206,13 +217,22 @@ def per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, di
             # By a product: what torch.full makes of a number, Dynamo takes for a constant.
             return (torch.ones((), dtype=dtype, device=scores.device) * value).expand(*batch, 1)
         return torch.full((), float(value), dtype=dtype, device=scores.device).expand(*batch, 1)
+    check_per_row(name, argument, scores, value, dim)
+    value = value.to(dtype)  # in one view of a number: more of them are too many for AOTInductor (torch 2.13)
+    return (value.unsqueeze(-1) if value.dim() else value).expand(*batch, 1)
+
+
+def check_per_row(name: str, argument: str, scores: Tensor, value: Number | Tensor, dim: int) -> None:
+    """Check that a tensor broadcasts to the rows of ``scores``, and is where they are."""
+    if not isinstance(value, Tensor):
+        return
+    batch = scores.shape[:dim] + scores.shape[dim + 1 :]
     if not broadcasts_to(value.shape, batch):
         raise ValueError(
             f"{name}: {argument} must broadcast to scores.shape without dim {dim}, {tuple(batch)}, "
             f"got shape {tuple(value.shape)}"
         )
-    value = value.to(dtype)  # in one view of a number: more of them are too many for AOTInductor (torch 2.13)
-    return (value.unsqueeze(-1) if value.dim() else value).expand(*batch, 1)
+    check_device(name, scores, argument, value)
 
 
 def check_temperature(name: str, temperature: Number | Tensor, argument: str = "temperature") -> None:
@@ -230,13 +250,22 @@ def check_temperature(name: str, temperature: Number | Tensor, argument: str = "
                 )
     elif isinstance(temperature, bool) or not isinstance(temperature, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a number or a tensor, got {temperature!r}")
-    elif not 0 < temperature < math.inf:
+    elif not 0 < temperature <= sys.float_info.max:  # an integer may be larger without being infinite
         raise ValueError(f"{name}: {argument} must be positive and finite, got {temperature}")
 
 
 def _check_real(name: str, argument: str, value: Tensor) -> None:
     if value.is_complex() or value.dtype == torch.bool:
         raise TypeError(f"{name}: {argument} must be a real tensor, got {value.dtype}")
+    check_dense(name, argument, value)
+
+
+def check_device(name: str, scores: Tensor, argument: str, value: Tensor) -> None:
+    """Check that ``value`` is on the device of ``scores``."""
+    if value.device != scores.device:
+        raise ValueError(
+            f"{name}: {argument} must be on the device of the scores, {scores.device}, got {value.device}"
+        )
 
 
 def _extremes(value: Tensor) -> tuple[float, float]:

@@ -15,9 +15,13 @@ from torch import Tensor
 __all__ = [
     "check_callable",
     "check_choice",
+    "check_dense",
+    "check_dim",
     "check_floating",
     "check_generator",
     "check_integer",
+    "check_number",
+    "check_real",
     "check_sample_shape",
     "check_switch",
     "check_switches",
@@ -28,6 +32,7 @@ __all__ = [
 ]
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_REAL = (*_DTYPES, torch.bool, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_switch(name: str, argument: str, value: bool) -> None:
@@ -45,9 +50,21 @@ def check_switches(name: str, **switches: bool) -> None:
 def check_choice(name: str, argument: str, value: object, choices: Iterable[str]) -> None:
     """Check that ``value`` is one of the ``choices``."""
     known = list(choices)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:  # an array would be compared entry by entry
         words = ", ".join(repr(word) for word in known[:-1])
         raise ValueError(f"{name}: {argument} must be {words} or {known[-1]!r}, got {value!r}")
+
+
+def check_dim(name: str, dim: int, argument: str = "dim") -> None:
+    """Check that ``dim`` is an integer of Python; which there are depends on the tensor."""
+    if not isinstance(dim, int) or isinstance(dim, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: {argument} must be an integer, got {dim!r}")
+
+
+def check_number(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` is a real number of Python or NumPy; True is none."""
+    if not is_number(value):
+        raise TypeError(f"{name}: {argument} must be a number, got {value!r}")
 
 
 def check_integer(name: str, argument: str, value: Any, least: int = 1) -> None:
@@ -104,9 +121,28 @@ def check_floating(name: str, argument: str, value: Tensor) -> None:
             f"{name}: {argument} must have a floating-point dtype, got {value.dtype}{few}; "
             f"use {argument}.float()"
         )
-    # Dynamo refuses to ask for the layout in the backward pass of an autograd function.
-    if not torch.compiler.is_compiling() and value.layout != torch.strided:
+    check_dense(name, argument, value)
+
+
+def check_real(name: str, argument: str, value: Tensor) -> None:
+    """Check that ``value`` is a dense tensor of real numbers or booleans."""
+    check_tensor(name, argument, value)
+    if value.dtype not in _REAL:
+        raise TypeError(f"{name}: {argument} must be a boolean or real tensor, got {value.dtype}")
+    check_dense(name, argument, value)
+
+
+def check_dense(name: str, argument: str, value: Tensor) -> None:
+    """Check that the tensor ``value`` is neither sparse nor nested."""
+    if torch.compiler.is_compiling():  # Dynamo cannot ask for the layout where it traces a backward pass
+        return
+    if value.layout != torch.strided:
         raise TypeError(f"{name}: {argument} must be dense, got {value.layout}; use {argument}.to_dense()")
+    if value.is_nested:
+        raise TypeError(
+            f"{name}: {argument} must be dense, got a nested tensor; pad it, {argument}.to_padded_tensor(…), "
+            "and exclude the padding by a mask"
+        )
 
 
 def is_scores(value: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -32,25 +34,32 @@ def exponential(log_temperature: Tensor) -> Tensor:
 
 
 def without_overflow(temperature: Tensor, rows: Tensor) -> Tensor:
-    """The temperatures (…, 1), raised where a score divided by its temperature would overflow.
+    """The temperatures (…, 1), raised where a score divided by its temperature, or 1/τ, would overflow.
 
     Such a large quotient means a hard selection, and so does the largest quotient that does not overflow.
     """
+    info = torch.finfo(rows.dtype)
     largest = torch.where(rows.isfinite(), rows, 0).detach().abs().amax(-1, keepdim=True)
-    return torch.maximum(temperature, largest * (16 / torch.finfo(rows.dtype).max))
+    return torch.maximum(temperature, (largest * (16 / info.max)).clamp_min(4 * info.tiny))
 
 
-def inverse(temperature: Tensor) -> Tensor:
-    """1/τ, with a gradient of 0 instead of NaN where nothing depends on τ, even if 1/τ² overflows."""
+def inverse(temperature: Tensor, numerator: Tensor | float = 1.0) -> Tensor:
+    """``numerator``/τ; the gradient is 0, not NaN, where nothing depends on τ, even if 1/τ² overflows."""
     if not temperature.requires_grad:
-        return 1 / temperature
-    by_logarithm = torch.exp(-temperature.log())
-    return by_logarithm + (1 / temperature - by_logarithm).detach()
+        return numerator / temperature
+    scale = numerator.log() if isinstance(numerator, Tensor) else math.log(numerator)
+    by_logarithm = torch.exp(scale - temperature.log())
+    return by_logarithm + (numerator / temperature - by_logarithm).detach()
 
 
 def divided(scores: Tensor, temperature: Tensor) -> Tensor:
     """x/τ, with the gradient in τ of :func:`inverse`; infinite entries stay infinite and have no gradient."""
-    if not temperature.requires_grad:
+    if not temperature.requires_grad or scores.shape[-1] == 0:
         return scores / temperature
     finite = scores.isfinite()
-    return torch.where(finite, torch.where(finite, scores, 0) * inverse(temperature), scores)
+    values = torch.where(finite, scores, 0)
+    # The gradient in τ is a sum over the row: in another scale, where its terms cannot be ∞ − ∞.
+    far = 2.0**64 if torch.finfo(scores.dtype).max < 2.0**128 else 2.0**512
+    largest = values.detach().abs().amax(-1, keepdim=True)
+    scale = torch.ones_like(largest).masked_fill(largest > far, far)
+    return torch.where(finite, values / scale * inverse(temperature, scale), scores)

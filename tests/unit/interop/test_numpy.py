@@ -131,3 +131,14 @@ def test_weights_that_products_read_are_read_only():
     with pytest.raises(ValueError, match="read-only"):
         y *= 0
     assert pull(np.array([1.0, 0.0, 0.0, 0.0])).scores[0] > 0
+
+
+@pytest.mark.parametrize("axis", [None, "0", (0,), True])
+def test_errors_name_the_axis(axis):
+    for call in (
+        lambda: door.sigmoid_topk(X, 2, axis=axis),
+        lambda: door.vjp(door.sigmoid_topk, X, 2, axis=axis),
+        lambda: door.jvp(door.sigmoid_topk, X, 2, X, axis=axis),
+    ):
+        with pytest.raises(TypeError, match=r"^sigmoid_topk: axis must be an integer, got "):
+            call()

@@ -1,6 +1,7 @@
 """fenchel_young_loss: its gradient, its zero, its convexity, and the losses it is known to be."""
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -280,3 +281,52 @@ def test_a_far_score_counts_as_much_as_its_weight_is_off(method, options):
     target = torch.tensor([[0.0, 1.0, 1.0, 0.0]])
     loss = fenchel_young_loss(x, target, method=method, **options)
     assert loss.item() == pytest.approx(4e35, rel=1e-12)
+
+
+@methods
+def test_forward_mode_and_every_mix_of_the_modes(method, options):
+    """In scores and temperature, eager; forward over forward is what torch has for no function of its own."""
+    x, target = scores(5), torch.tensor([1.0, 0.0, 0.5, 0.5, 0.0], dtype=torch.float64)
+    temperature = torch.tensor(0.7, dtype=torch.float64)
+
+    def loss(x, temperature):
+        return fenchel_young_loss(x, target, method=method, temperature=temperature, **options)
+
+    both = (0, 1)
+    forward = torch.func.jacfwd(loss, both)(x, temperature)
+    reverse = torch.func.jacrev(loss, both)(x, temperature)
+    torch.testing.assert_close(forward, reverse, rtol=1e-12, atol=1e-14)
+    expected = torch.func.jacrev(torch.func.jacrev(loss, both), both)(x, temperature)
+    for found in (
+        torch.func.hessian(loss, both)(x, temperature),
+        torch.func.jacrev(torch.func.jacfwd(loss, both), both)(x, temperature),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_forward_mode_in_a_compiled_graph():
+    x, target = scores(5), torch.tensor([1.0, 0.0, 0.5, 0.5, 0.0])
+    direction = scores(5, seed=1)
+
+    def moved(x, direction):
+        return torch.func.jvp(lambda x: fenchel_young_loss(x, target), (x,), (direction,))
+
+    compiled = torch.compile(moved, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, direction), moved(x, direction))
+
+
+@methods
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_extreme_temperatures_give_no_nan(method, options, dtype):
+    """As in the operators, a temperature that the type cannot hold is the nearest that it can."""
+    most = torch.finfo(dtype).max
+    rows = ([0.0, 0.0, 0.0], [4.86, -math.inf, 4.86], [most, -most, -most], [-most, most, most])
+    for row, number in itertools.product(rows, [1e-320, 1e-50, 1e50, 1e308]):
+        for temperature in (number, torch.tensor(number, dtype=torch.float64, requires_grad=True)):
+            x = torch.tensor(row, dtype=dtype, requires_grad=True)
+            target = torch.tensor([0.5, 0.0, 0.5])
+            loss = fenchel_young_loss(x, target, method=method, temperature=temperature, **options)
+            assert loss >= -1e-6, (row, temperature)
+            inputs = [x, temperature] if isinstance(temperature, torch.Tensor) else [x]
+            for grad in torch.autograd.grad(loss, inputs):
+                assert not grad.isnan().any(), (row, temperature)

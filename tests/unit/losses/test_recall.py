@@ -190,7 +190,7 @@ def test_half_types_are_computed_in_float32(dtype):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"target": torch.zeros(3)}, ValueError, r"target must be real, of the shape of scores, \(4,\)"),
+        ({"target": torch.zeros(3)}, ValueError, r"target must have the shape of scores, \(4,\)"),
         ({"k": 5}, ValueError, r"k must satisfy 0 <= k <= n = 4 .* got k = 5"),
         ({"k": -1}, ValueError, r"k must satisfy 0 <= k <= n = 4 .* got k = -1"),
         ({"temperature": 0.0}, ValueError, "temperature must be positive and finite, got 0"),

@@ -216,7 +216,7 @@ def test_the_target_is_not_differentiated():
         (
             {"target": torch.zeros(3)},
             ValueError,
-            r"target must be real, of the shape of scores, \(4,\), got .*\(3,\)",
+            r"target must have the shape of scores, \(4,\), got .*\(3,\)",
         ),
         ({"scores": torch.arange(4)}, TypeError, "scores must have a floating-point dtype, got torch.int64"),
         ({"scores": torch.tensor(1.0)}, ValueError, "scores must have at least one dimension"),

@@ -209,3 +209,11 @@ def test_nccs_of_2048_vectors():
 def test_nccs_names_bad_arguments(true, approx, error, message):
     with pytest.raises(error, match=f"nccs: .*{message}"):
         metrics.nccs(true, approx)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_the_entropy_of_nan_is_nan(normalized):
+    weights = torch.tensor([[0.5, math.nan, 0.5], [0.5, 0.5, 0.0]])
+    found = metrics.entropy(weights, normalized=normalized)
+    assert found.isnan().tolist() == [True, False]
+    assert metrics.entropy(weights, mask=~weights.isnan(), normalized=normalized).isfinite().all()

@@ -153,3 +153,9 @@ def test_capped_weights_are_calibrated_too():
     y = layer(torch.randn(4, 9, generator=torch.Generator().manual_seed(0)))
     assert y.max() <= 1
     assert layer.temperature != 1
+
+
+@pytest.mark.parametrize("scores", [[1.0], None, torch.tensor(1.0), torch.tensor([1, 2, 3])])
+def test_scores_to_calibrate_by_are_checked(scores):
+    with pytest.raises((TypeError, ValueError), match=r"^TopK\.calibrate_: scores must "):
+        TopK(2).calibrate_(scores)

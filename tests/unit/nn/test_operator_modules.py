@@ -5,15 +5,19 @@ import torch
 
 import khot
 from khot.nn import (
+    DifferentiableTopK,
     IterativeTopK,
     NetworkTopK,
     NeuralsortTopK,
     PairwiseTopK,
+    SampledTopK,
     Select,
     SoftRankTopK,
     SoftsortTopK,
     SuccessiveHalvingTopK,
     SuccessiveSoftmaxTopK,
+    TopK,
+    TopKActivation,
 )
 
 LAYERS = [
@@ -105,3 +109,16 @@ def test_select_with_at_most_has_k_places():
         Select(5)(torch.eye(3), torch.zeros(3))
     with pytest.raises(ValueError, match=r"Select: k must be an integer, got 1\.5"):
         Select(1.5)
+
+
+@pytest.mark.parametrize("dim", [None, "0", (0, 1), True, 1.5])
+def test_a_dimension_is_checked_when_the_layer_is_made(dim):
+    for kind in (TopK, TopKActivation, SampledTopK, Select, *{kind for kind, _, _ in LAYERS}):
+        with pytest.raises(TypeError, match=f"^{kind.__name__}: dim must be an integer, got "):
+            kind(2, dim=dim)
+
+
+@pytest.mark.parametrize("tau", [0, None, -1.0])
+def test_the_layer_of_topknets_names_its_own_argument(tau):
+    with pytest.raises((TypeError, ValueError), match=r"^DifferentiableTopK: tau must be"):
+        DifferentiableTopK(2)(torch.zeros(2, 4), tau=tau)

@@ -1,6 +1,7 @@
 """The shared arguments of operators in row form, and where tensors are checked."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -142,3 +143,37 @@ def test_what_would_be_misunderstood_is_refused(method, scores, switches, messag
 def test_a_hard_selection_of_half_an_entry_is_refused_by_the_operator(method):
     with pytest.raises(ValueError, match=f"{method}_topk: .*2.5"):
         khot.topk(torch.randn(5), 2.5, method=method, hard=True)
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # a prototype
+    NESTED = torch.nested.nested_tensor([torch.ones(4), torch.ones(3)])
+
+
+@pytest.mark.parametrize("method", registry.names())
+def test_tensors_of_another_kind_are_refused_by_name(method):
+    """Nested, sparse, or without memory."""
+    x, once = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)), torch.ones(2)
+    mask = torch.ones(2, 4, dtype=torch.bool)
+    elsewhere = "be on the device of the scores, cpu, got meta"
+    for change, rule in (
+        ({"scores": NESTED}, "scores must be dense, got a nested tensor"),
+        ({"scores": NESTED, "largest": False}, "scores must be dense, got a nested tensor"),
+        ({"k": once.to_sparse()}, "k must "),  # some have one k for all rows
+        ({"k": torch.tensor(2, device="meta")}, "k must "),
+        ({"temperature": once.to_sparse()}, "temperature must be dense, got torch.sparse_coo"),
+        ({"temperature": once.to("meta")}, f"temperature must {elsewhere}"),
+        ({"temperature": 10**400}, "temperature must be positive and finite, got 1000"),
+        ({"mask": mask.to_sparse()}, "mask must be dense, got torch.sparse_coo"),
+        ({"mask": mask.to("meta")}, f"mask must {elsewhere}"),
+        ({"mask": torch.nested.nested_tensor_from_jagged(mask[0], torch.tensor([0, 1, 4]))}, "mask must be"),
+    ):
+        arguments = {"scores": x, "k": 2} | change
+        with pytest.raises((TypeError, ValueError), match=rf"^\w+: {rule}"):
+            khot.topk(method=method, **arguments)
+
+
+@pytest.mark.parametrize("dim", [None, "0", (0, 1), True, 1.5])
+def test_a_dimension_is_an_integer(dim):
+    with pytest.raises(TypeError, match=r"^sigmoid_topk: dim must be an integer, got "):
+        khot.sigmoid_topk(torch.zeros(2, 4), 2, dim=dim)

@@ -31,7 +31,7 @@ from khot.losses._reduction import Reduction, check_reduction
 from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
 from khot.nn._tempered import Tempered
-from khot.relaxations._arguments import compute_dtype
+from khot.relaxations._arguments import check_temperature, compute_dtype
 from khot.relaxations._plain_arguments import check_choice, check_switch
 from khot.relaxations.facade import checked_options, topk
 from khot.relaxations.registry import Relaxation, get
@@ -90,6 +90,7 @@ class NeighborLoss(Tempered):
         **options: Any,
     ) -> None:
         name = type(self).__name__
+        check_temperature(name, temperature)
         super().__init__(temperature, learn_temperature)
         if whole_k(name, k) < 1:
             raise ValueError(f"{name}: k must be at least 1, got {k}")

@@ -6,6 +6,7 @@ Any function of the step will do, including those of :mod:`khot.schedules`.
 from __future__ import annotations
 
 from khot.apps.sparse.budgets import check_density
+from khot.relaxations._plain_arguments import check_integer
 from khot.schedules import Schedule
 
 __all__ = ["cubic"]
@@ -31,13 +32,11 @@ def cubic(start: float, end: float, steps: int, *, warmup: int = 0) -> Schedule:
     """
     check_density("cubic", "start", start)
     check_density("cubic", "end", end)
-    if steps < 1:
-        raise ValueError(f"cubic: steps must be at least 1, got {steps}")
-    if warmup < 0:
-        raise ValueError(f"cubic: warmup must not be negative, got {warmup}")
+    check_integer("cubic", "steps", steps)
+    check_integer("cubic", "warmup", warmup, 0)
 
     def density(step: int) -> float:
-        left = 1 - min(max((step - warmup) / steps, 0.0), 1.0)
+        left = 1 - min(max(step - warmup, 0), steps) / steps
         return end + (start - end) * left**3
 
     return density

@@ -11,6 +11,7 @@ import torch
 from khot import relaxations
 from khot.interop.numpy._memory import Array, Budget, tensor_over
 from khot.interop.numpy.threshold import laplace_topk, normal_topk, sigmoid_topk, sparse_topk
+from khot.relaxations._plain_arguments import check_dim
 
 __all__ = ["Gradients", "jvp", "vjp"]
 
@@ -85,6 +86,7 @@ def vjp(
         names = ", ".join(sorted(f.__name__ for f in _TORCH))
         raise ValueError(f"vjp: function must be one of {names} of khot.interop.numpy, got {function!r}")
     name = function.__name__
+    check_dim(name, axis, "axis")
     leaves = [tensor_over(name, what, value) for what, value in (("scores", scores), ("k", k))]
     leaves.append(tensor_over(name, "temperature", temperature))
     for leaf in leaves:

@@ -10,6 +10,7 @@ import torch
 
 from khot import relaxations
 from khot.interop.numpy._memory import Array, Budget, tensor_over
+from khot.relaxations._plain_arguments import check_dim
 
 __all__ = ["hard_topk", "laplace_topk", "normal_topk", "sigmoid_topk", "sparse_topk"]
 
@@ -170,6 +171,8 @@ def _call(
     **options: Any,
 ) -> Array:
     name = function.__name__
+    if type(axis) is not int:
+        check_dim(name, axis, "axis")
     tensors = {what: tensor_over(name, what, value) for what, value in (("k", k), ("mask", mask))}
     options = {what: tensor_over(name, what, value) for what, value in options.items()}
     x = tensor_over(name, "scores", scores)

@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, check_mask, check_temperature, per_row, position
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch, is_number
 from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["soft_median", "soft_quantile"]
@@ -177,7 +176,7 @@ def _check_probability(name: str, q: Number | Tensor) -> None:
         low, high = q.detach().aminmax()
         if not (low >= 0 and high <= 1):
             raise ValueError(f"{name}: q must lie in [0, 1], got values in [{low.item():g}, {high.item():g}]")
-    elif isinstance(q, bool) or not isinstance(q, int | float | np.integer | np.floating):  # pyright: ignore[reportUnnecessaryIsInstance]
+    elif not is_number(q):
         raise TypeError(f"{name}: q must be a number or a tensor, got {q!r}")
     elif not 0 <= q <= 1:
         raise ValueError(f"{name}: q must lie in [0, 1], got {q}")

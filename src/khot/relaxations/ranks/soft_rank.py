@@ -89,15 +89,17 @@ def soft_rank(
     n = x.shape[last]
     if n == 0:
         return x.clone()
-    z = _scaled(rows, tau, descending)
-    allowed = None
+    allowed = None if mask is None else mask.expand(x.shape).movedim(last, -1)
+    # Before scaling: the size of an excluded entry must not matter.
+    z = _scaled(rows if allowed is None else torch.where(allowed, rows, 0), tau, descending)
     w = torch.arange(n, 0, -1, dtype=z.dtype, device=z.device)
-    if mask is not None:
-        allowed = mask.expand(x.shape).movedim(last, -1)
+    if allowed is not None:
         count = allowed.sum(-1, keepdim=True)
-        # Below all others, so far that they cannot be pooled with them.
+        # Below all others, so far that they cannot be pooled with them: no level is below lowest − count.
         lowest = torch.where(allowed, z, torch.inf).amin(-1, keepdim=True)
-        z = torch.where(allowed, z, torch.where(count > 0, lowest, 0).detach() - count - 2)
+        lowest = torch.where(count > 0, lowest, 0).detach()
+        below = lowest - count - 2 - 1e-3 * lowest.abs()  # also where count + 2 is less than the rounding
+        z = torch.where(allowed, z, below)
         w = (count - n + w).clamp_min(1)
     order = argsort(z.detach(), descending=True)[1]
     ranks = project(z.gather(-1, order), w, regularization)

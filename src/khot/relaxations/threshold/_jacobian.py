@@ -57,13 +57,20 @@ def backward_product(
         )
     slope = gate.slope(state)
     moves = slope > 0
-    by_shift = torch.zeros_like(state)  # the gradient in (x + c)/τ
+    total = _total(slope)
+    grad_k = torch.zeros_like(total)
+    grad_shift = torch.zeros_like(state)  # the gradient in (x + c)/τ
     if grad_y is not None:
-        by_shift = torch.where(moves, slope * torch.where(moves, grad_y, 0), 0)
+        moved = torch.where(moves, grad_y, 0)
+        # Not slope · grad summed, over the total: where slopes are tiny, its second derivatives overflow.
+        grad_k = (slope / total * moved).sum(-1, keepdim=True)
+        grad_shift = torch.where(moves, slope * (moved - grad_k), 0)
     if grad_state is not None:
-        by_shift = by_shift + gate.state_slope(state, slope) * torch.where(moves, grad_state, 0)
-    grad_k = by_shift.sum(-1, keepdim=True) / _total(slope)
-    return (by_shift - slope * grad_k) / temperature, grad_k
+        by_state = gate.state_slope(state, slope) * torch.where(moves, grad_state, 0)
+        grad_k_by_state = by_state.sum(-1, keepdim=True) / total
+        grad_shift = grad_shift + by_state - slope * grad_k_by_state
+        grad_k = grad_k + grad_k_by_state
+    return grad_shift / temperature, grad_k
 
 
 def _taken_on_gpu(gate: Gate, *tensors: Tensor) -> bool:

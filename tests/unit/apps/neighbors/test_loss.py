@@ -314,3 +314,8 @@ def test_bad_calls():
         loss(x, y, None, x.tolist(), y)
     with pytest.raises(ValueError, match="vectors of equal length"):
         loss(x, y, (one, y, one))
+
+
+def test_there_is_always_a_temperature():
+    with pytest.raises(TypeError, match=r"^NeighborLoss: temperature must be a number or a tensor, got None"):
+        NeighborLoss(1, temperature=None)

@@ -56,7 +56,7 @@ def test_cubic():
     assert falls == sorted(falls, reverse=True)
     with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
         cubic(1.0, 0.1, 0)
-    with pytest.raises(ValueError, match="warmup must not be negative, got -1"):
+    with pytest.raises(ValueError, match="warmup must be at least 0, got -1"):
         cubic(1.0, 0.1, 1, warmup=-1)
     with pytest.raises(ValueError, match=r"end must be in \[0, 1\], got 2"):
         cubic(1.0, 2, 1)

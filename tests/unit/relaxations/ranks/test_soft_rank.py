@@ -114,6 +114,39 @@ def test_a_mask_is_as_if_the_entries_were_not_there(regularization, temperature)
         )
 
 
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_mask_is_as_if_the_entries_were_not_there_at_every_magnitude(dtype, regularization):
+    mask = torch.tensor([True, True, False, True, True, False])
+    coefficients = torch.arange(1.0, 7.0, dtype=dtype)
+    largest = torch.finfo(dtype).max
+    for scale, temperature, descending, excluded in itertools.product(
+        [1e-3, 1.0, 1e9, 1e15, 1e27], [1e-10, 1.0, 1e6], [False, True], [0.0, largest, -torch.inf, torch.nan]
+    ):
+        case = f"{scale = }, {temperature = }, {descending = }, {excluded = }"
+        x = scale * torch.tensor([1.0, 1, 0, -1, -1, 0], dtype=dtype)
+        x = torch.where(mask, x, excluded).requires_grad_()
+        options = {"temperature": temperature, "regularization": regularization, "descending": descending}
+        ranks, alone = soft_rank(x, mask=mask, **options), soft_rank(x[mask], **options)
+        torch.testing.assert_close(ranks[mask], alone, msg=case)
+        assert (ranks[~mask] == 0).all(), case
+        (grad,) = torch.autograd.grad(ranks, x, coefficients)
+        (expected,) = torch.autograd.grad(alone, x, coefficients[mask])
+        rounding = 1e-6 / temperature  # of ties, where terms cancel
+        torch.testing.assert_close(grad, expected, msg=case, rtol=1e-5, atol=rounding)
+
+
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gradient_in_the_temperature_is_finite_for_the_largest_scores(dtype, regularization):
+    largest = 0.97 * torch.finfo(dtype).max
+    temperature = torch.tensor(1e6, dtype=dtype, requires_grad=True)
+    x = largest * torch.tensor([1.0, -1.0, 1.0], dtype=dtype)
+    ranks = soft_rank(x, temperature=temperature, regularization=regularization)
+    (grad,) = torch.autograd.grad(ranks, temperature, torch.tensor([1.0, 7.0, 4.0], dtype=dtype))
+    assert grad.item() == 0  # the ranks are hard
+
+
 @pytest.mark.parametrize(
     ("function", "regularization", "temperature"), in_turn([soft_rank, soft_sort], ["l2", "kl"], [0.3, 3.0])
 )
