@@ -11,6 +11,7 @@ from strategies.fuzzed_outcomes import cases, check_gradient, refusal
 from strategies.fuzzed_problems import VALUES, problems
 
 FINITE = tuple(kind for kind in VALUES if kind not in ("infinite", "NaN", "all excluded"))
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 RENAMED = ["x", "temperature", "dim", "mask", "q"]
 
 
@@ -44,6 +45,27 @@ def test_soft_rank_and_soft_sort(problem, regularization, descending, sort):
         assert (rows.sum(-1) - n * (n + 1) / 2).abs().le(1e-4 * n * n).all()
     if finite.all():
         check_gradient(problem, y)
+
+
+@cases(0.02)
+@given(
+    problems(spoil=False, kinds=FINITE, longest=33, least_n=1),
+    st.sampled_from(["l2", "kl"]),
+    st.booleans(),
+)
+def test_soft_ranks_are_those_of_the_row_without_the_excluded(problem, regularization, descending):
+    mask, temperature = problem.arguments["mask"], problem.arguments["temperature"]
+    if mask is None or isinstance(temperature, torch.Tensor):
+        return
+    settings = {"regularization": regularization, "descending": descending, "temperature": temperature}
+    x = problem.scores.detach()
+    y = khot.soft_rank(x, dim=problem.dim, mask=mask, **settings)
+    n = x.shape[problem.dim]
+    parts = (part.expand(x.shape).movedim(problem.dim, -1).reshape(-1, n)[:4] for part in (x, y, mask))
+    for row, ranks, allowed in zip(*parts, strict=True):
+        alone = khot.soft_rank(row[allowed], **settings)
+        torch.testing.assert_close(ranks[allowed], alone, rtol=0, atol=n * ROUNDING[x.dtype])
+        assert (ranks[~allowed] == 0).all()
 
 
 @cases(0.02)

@@ -250,7 +250,7 @@ def check_temperature(name: str, temperature: Number | Tensor, argument: str = "
                 )
     elif isinstance(temperature, bool) or not isinstance(temperature, _NUMBER):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: {argument} must be a number or a tensor, got {temperature!r}")
-    elif not 0 < temperature <= sys.float_info.max:  # an integer may be larger without being infinite
+    elif not 0 < temperature < math.inf or (type(temperature) is int and temperature > sys.float_info.max):
         raise ValueError(f"{name}: {argument} must be positive and finite, got {temperature}")
 
 

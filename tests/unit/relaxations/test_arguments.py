@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -177,3 +178,9 @@ def test_tensors_of_another_kind_are_refused_by_name(method):
 def test_a_dimension_is_an_integer(dim):
     with pytest.raises(TypeError, match=r"^sigmoid_topk: dim must be an integer, got "):
         khot.sigmoid_topk(torch.zeros(2, 4), 2, dim=dim)
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int64])
+def test_numbers_of_numpy_are_temperatures_and_budgets(kind):
+    rows = as_rows("f", torch.zeros(3, 5), kind(2), kind(2), -1, None)
+    assert rows.k.unique().tolist() == rows.temperature.unique().tolist() == [2.0]
