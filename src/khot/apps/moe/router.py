@@ -35,7 +35,13 @@ from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
 from khot.nn._tempered import Tempered
-from khot.relaxations._plain_arguments import check_switches
+from khot.relaxations._plain_arguments import (
+    check_floating,
+    check_generator,
+    check_integer,
+    check_switches,
+    is_number,
+)
 
 __all__ = ["Routed", "TopKRouter"]
 
@@ -135,9 +141,8 @@ class TopKRouter(CountsExperts, Tempered):
         if not soft and (temperature != 1.0 or learn_temperature):
             raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
         super().__init__(temperature if soft else None, learn_temperature)
-        if not isinstance(hidden, int) or hidden < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: hidden must be a positive integer, got {hidden!r}")
-        if not (isinstance(jitter, (int, float)) and 0 <= jitter < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_integer(name, "hidden", hidden)
+        if not (is_number(jitter) and 0 <= jitter < 1):
             raise ValueError(f"{name}: jitter must be in [0, 1), got {jitter!r}")
         self.rule = Rule(
             num_experts,
@@ -220,6 +225,8 @@ class TopKRouter(CountsExperts, Tempered):
             index.
         """
         name = type(self).__name__
+        check_floating(name, "hidden_states", hidden_states)
+        check_generator(name, generator)
         if hidden_states.shape[-1:] != self.weight.shape[1:]:
             raise ValueError(
                 f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "
