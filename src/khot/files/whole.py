@@ -16,7 +16,15 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Writer", "json_writer", "replacing", "write_json", "write_text", "write_together"]
+__all__ = [
+    "Writer",
+    "check_writable",
+    "json_writer",
+    "replacing",
+    "write_json",
+    "write_text",
+    "write_together",
+]
 
 Writer = Callable[[Path], object]
 
@@ -32,6 +40,30 @@ def replacing(path: Path) -> Generator[Path]:
         yield temporary
         _bring_to_disk(temporary)
         _take_place(temporary, path)
+
+
+def check_writable(name: str, argument: str, folder: Path) -> None:
+    """Raise `OSError` now, rather than after the work, if no file can be written to ``folder``.
+
+    It leaves nothing behind, nor a folder that was not there before.
+    """
+    made: list[Path] = []
+    try:
+        for part in (*reversed(folder.parents), folder):
+            if not part.exists():
+                part.mkdir()
+                made.append(part)
+        with _temporary(folder / "trial"):
+            pass
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(
+            f"{name}: {argument} must be a folder that can be written to, got {str(folder)!r} ({reason})"
+        ) from error
+    finally:
+        for part in reversed(made):
+            with contextlib.suppress(OSError):  # somebody else has put a file there
+                part.rmdir()
 
 
 def write_together(files: Mapping[Path, Writer]) -> None:
