@@ -6,11 +6,24 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from torch import Tensor
+
 from khot import estimators
 from khot.estimators import Estimator
+from khot.relaxations._arguments import check_temperature
 from khot.relaxations._plain_arguments import check_choice, check_integer, is_number
 
-__all__ = ["GROUP_SCORES", "ROUTINGS", "SCORES", "GroupScore", "Routing", "Rule", "Score", "chosen_estimator"]
+__all__ = [
+    "GROUP_SCORES",
+    "ROUTINGS",
+    "SCORES",
+    "GroupScore",
+    "Routing",
+    "Rule",
+    "Score",
+    "check_rule_temperature",
+    "chosen_estimator",
+]
 
 Score = Literal["softmax", "sigmoid", "sqrtsoftplus"]
 Routing = Literal["topk", "sigmoid_topk", "straight_through", "sampled", "sparse"]
@@ -90,6 +103,13 @@ class Rule:
             return self.num_experts * self.kept_groups / self.num_groups / self.k
         at_zero = {"softmax": 1 / self.num_experts, "sigmoid": 0.5, "sqrtsoftplus": math.sqrt(math.log(2))}
         return 1 / at_zero[self.score]
+
+
+def check_rule_temperature(name: str, routing: str, temperature: float) -> None:
+    """Check the temperature, which ``routing="topk"`` has not."""
+    check_temperature(name, temperature)
+    if routing == "topk" and (isinstance(temperature, Tensor) or temperature != 1.0):
+        raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
 
 
 def chosen_estimator(

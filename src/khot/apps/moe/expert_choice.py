@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from khot.apps.moe._masks import KnowsPadding, real_of, real_tokens
-from khot.apps.moe._rule import SCORES, Score
+from khot.apps.moe._rule import SCORES, Score, check_rule_temperature
 from khot.apps.moe._scores import scores_of, wide_linear
 from khot.apps.moe.capacity import check_capacity
-from khot.relaxations._arguments import check_temperature
 from khot.relaxations._plain_arguments import check_choice, check_floating, check_integer
 from khot.relaxations.entries import topk_entries
 
@@ -92,9 +91,7 @@ class ExpertChoiceRouter(KnowsPadding):
             raise ValueError(f"{name}: give capacity_factor or capacity")
         check_choice(name, "score", score, SCORES)
         check_choice(name, "routing", routing, get_args(TokenRouting))
-        if routing == "topk" and temperature != 1.0:
-            raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
-        check_temperature(name, temperature)
+        check_rule_temperature(name, routing, temperature)
         self.capacity, self.capacity_factor = capacity, capacity_factor
         self.score, self.routing, self.temperature = score, routing, temperature
         self.weight = nn.Parameter(torch.empty(num_experts, hidden, device=device, dtype=dtype))

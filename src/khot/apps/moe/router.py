@@ -29,7 +29,15 @@ from torch import Tensor, nn
 
 from khot.apps.moe._choice import checked_replay, experts_in_turn
 from khot.apps.moe._masks import real_of, real_tokens
-from khot.apps.moe._rule import ROUTINGS, GroupScore, Routing, Rule, Score, chosen_estimator
+from khot.apps.moe._rule import (
+    ROUTINGS,
+    GroupScore,
+    Routing,
+    Rule,
+    Score,
+    check_rule_temperature,
+    chosen_estimator,
+)
 from khot.apps.moe._scores import probabilities, wide_linear
 from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
@@ -65,6 +73,7 @@ class TopKRouter(CountsExperts, Tempered):
 
     The interface is that of transformers 5: ``router(hidden_states) -> (logits, weights, indices)``, with one
     parameter ``weight`` (experts, hidden). Cost: the logits, O(T·E·hidden), and a top-k of E per token.
+    ``torch.compile`` has a graph break where ``"sampled"`` draws, in training.
 
     Args:
         hidden: the length of a token's vector.
@@ -138,7 +147,8 @@ class TopKRouter(CountsExperts, Tempered):
             float32=float32,
         )
         soft = routing != "topk"
-        if not soft and (temperature != 1.0 or learn_temperature):
+        check_rule_temperature(name, routing, temperature)
+        if not soft and learn_temperature:
             raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
         super().__init__(temperature if soft else None, learn_temperature)
         check_integer(name, "hidden", hidden)

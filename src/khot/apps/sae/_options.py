@@ -81,6 +81,8 @@ class Options:
             "two numbers > 0, at first and at last",
             _is_sequence(pair) and len(pair) == 2 and all(_is_finite(tau) and tau > 0 for tau in pair),
         )
+        self._set("k_start", float(self.k_start))
+        self._set("temperature", tuple(float(tau) for tau in pair))
         most = min(self.k * self.k_start, self.num_latents)
         self._fill("candidates", min(max(4 * self.k, round(most)), self.num_latents))
         self._require_integer(

@@ -92,6 +92,7 @@ class TrainSettings:
                 raise ValueError(
                     f"TrainSettings: {field} must be a number ≥ 0 (learning_rate > 0), got {value!r}"
                 )
+            object.__setattr__(self, field, float(value))
         if self.k > self.num_latents:
             raise ValueError(
                 f"TrainSettings: k must be at most num_latents = {self.num_latents}, got {self.k}"

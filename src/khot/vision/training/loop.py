@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from khot.files.tensors import check_safetensors
 from khot.files.whole import check_writable, replacing, write_json
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_path, check_switch
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
@@ -69,6 +69,9 @@ def train(
         >>> sorted(results)
         ['epochs', 'network', 'parameters', 'seconds', 'test_loss', 'top1', 'top5', 'training']
     """
+    if not isinstance(config, RunConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"train: config must be a RunConfig, got {type(config).__name__}")
+    check_path("train", "output", output)
     output = Path(output)
     check_switch("train", "sharded", sharded)
     check_safetensors()  # now, rather than after the first epoch

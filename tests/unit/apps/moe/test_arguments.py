@@ -98,6 +98,13 @@ WRONG = [
         ValueError,
         "scaling_factor must be a positive number or 'unit', got True",
     ),
+    (lambda: TopKRouter(4, 5, 2, temperature=True), TypeError, "temperature must be a number .*, got True"),
+    (lambda: TopKRouter(4, 5, 2, temperature=torch.ones(7)), ValueError, "routing='topk' has no temperature"),
+    (
+        lambda: ExpertChoiceRouter(4, 5, 1.0, temperature=torch.ones(7)),
+        ValueError,
+        "ExpertChoiceRouter: routing='topk' has no temperature",
+    ),
     (lambda: ExpertChoiceRouter(True, 5, 1.0), TypeError, "hidden must be an integer, got True"),
     (
         lambda: TopKRouter(4, 5, 2)(TOKENS, generator=3),

@@ -154,5 +154,13 @@ def test_an_output_that_cannot_be_written_is_noticed_before_the_first_step(store
 
 
 def test_integers_of_numpy_are_settings_that_json_holds():
-    settings = TrainSettings(num_latents=np.int64(24), k=np.int32(3), prefixes=[np.int64(8)])
+    settings = TrainSettings(
+        num_latents=np.int64(24),
+        k=np.int32(3),
+        prefixes=[np.int64(8)],
+        k_start=np.float32(2),
+        clip=np.float32(1),
+    )
+    assert json.loads(json.dumps(settings.autoencoder(4).options.k_start)) == 2
+    assert json.loads(json.dumps(settings.clip)) == 1
     assert json.loads(json.dumps(dataclasses.asdict(settings.autoencoder(4).options)))["prefixes"] == [8, 24]
