@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from khot.apps.dictionary._matching_pursuit import Algorithm, codes_of
 from khot.apps.dictionary._online import OnlineDictionary, first_atoms
-from khot.relaxations._plain_arguments import check_switches
+from khot.relaxations._plain_arguments import check_switches, is_integer
 
 try:
     from sklearn.base import (  # pyright: ignore[reportMissingTypeStubs]
@@ -281,7 +281,6 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def _integer(name: str, value: Any, least: int, *, optional: bool) -> None:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not ((optional and value is None) or (whole and value >= least)):
+    if not ((optional and value is None) or (is_integer(value) and value >= least)):
         kind = "None or an integer" if optional else "an integer"
         raise ValueError(f"TopKDictionary: {name} must be {kind} of at least {least}, got {value!r}")

@@ -18,7 +18,7 @@ from khot.apps.features._product import gated
 from khot.nn import TopK
 from khot.nn._evaluation import EvalMode
 from khot.nn._layer import whole_k
-from khot.relaxations._plain_arguments import check_floating, check_generator, check_tensor
+from khot.relaxations._plain_arguments import check_floating, check_generator, check_integer, check_tensor
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["FeatureGate"]
@@ -73,8 +73,7 @@ class FeatureGate(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        if not isinstance(num_features, int) or isinstance(num_features, bool) or num_features < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: num_features must be a positive integer, got {num_features!r}")
+        check_integer(name, "num_features", num_features)
         if whole_k(name, k) > num_features:
             raise ValueError(f"{name}: k must be at most num_features = {num_features}, got {k}")
         if mask is not None:

@@ -75,8 +75,6 @@ def check_range(name: str, indices: Tensor, num_experts: int) -> None:
     if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"{name}: indices must be integers, got {indices.dtype}")
     if is_plain(indices):
-        low, high = indices.aminmax()
+        low, high = (end.item() for end in indices.aminmax())
         if low < 0 or high >= num_experts:
-            raise ValueError(
-                f"{name}: indices must be in [0, {num_experts - 1}], got {int(low)} to {int(high)}"
-            )
+            raise ValueError(f"{name}: indices must be in [0, {num_experts - 1}], got {low} to {high}")

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 from khot.apps.moe._choice import check_range
 from khot.apps.moe._grouped import grouped_linear, lengths
 from khot.apps.moe.capacity import sorted_by_expert
-from khot.relaxations._plain_arguments import check_choice, check_floating, check_integer, check_switch
+from khot.relaxations._plain_arguments import (
+    check_choice,
+    check_floating,
+    check_integer,
+    check_switch,
+    check_tensor,
+)
 
 __all__ = ["Activation", "Experts", "spread_over_modules"]
 
@@ -91,7 +97,11 @@ class Experts(nn.Module):
         self._check(hidden_states, indices, weights)
         places = indices.reshape(-1)
         k = indices.shape[-1]
-        order, ends = sorted_by_expert(places, self.num_experts)
+        try:
+            order, ends = sorted_by_expert(places, self.num_experts)
+        except RuntimeError:  # on the CPU, of indices out of range; to look for them first takes longer
+            check_range("Experts", indices, self.num_experts + 1)
+            raise
         computed = self.compute(hidden_states[order // k], ends)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         each = computed[back].view(*indices.shape, computed.shape[-1])
@@ -102,7 +112,7 @@ class Experts(nn.Module):
         hidden = self.down_proj.shape[1]
         check_floating("Experts", "hidden_states", hidden_states)
         check_floating("Experts", "weights", weights)
-        check_range("Experts", indices, self.num_experts + 1)
+        check_tensor("Experts", "indices", indices)
         if hidden_states.dim() != 2 or hidden_states.shape[1] != hidden:
             raise ValueError(
                 f"Experts: hidden_states must have the shape (tokens, {hidden}), "
