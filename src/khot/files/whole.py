@@ -45,25 +45,19 @@ def replacing(path: Path) -> Generator[Path]:
 def check_writable(name: str, argument: str, folder: Path) -> None:
     """Raise `OSError` now, rather than after the work, if no file can be written to ``folder``.
 
-    It leaves nothing behind, nor a folder that was not there before.
+    A folder that does not exist is not made: the nearest one above it is tried. Nothing is left behind.
     """
-    made: list[Path] = []
     try:
-        for part in (*reversed(folder.parents), folder):
-            if not part.exists():
-                part.mkdir()
-                made.append(part)
-        with _temporary(folder / "trial"):
+        there = folder
+        while not (there.exists() or there.is_symlink()):
+            there = there.parent
+        with _temporary(there / "trial"):
             pass
     except OSError as error:
-        reason = error.strerror or error
+        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
         raise OSError(
             f"{name}: {argument} must be a folder that can be written to, got {str(folder)!r} ({reason})"
         ) from error
-    finally:
-        for part in reversed(made):
-            with contextlib.suppress(OSError):  # somebody else has put a file there
-                part.rmdir()
 
 
 def write_together(files: Mapping[Path, Writer]) -> None:

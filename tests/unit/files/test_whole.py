@@ -252,10 +252,12 @@ def test_who_may_read_a_file_is_not_changed(umask, tmp_path):
 def test_a_trial_says_what_cannot_be_written_and_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("kept")
     (tmp_path / "there").mkdir()
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
     before = sorted(tmp_path.rglob("*"))
     for folder in ("there", "new", "new/below/it"):
         check_writable("save", "folder", tmp_path / folder)
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/nope/below")):
+    wrong = ("file", "file/below", "broken", "broken/below")
+    for folder in (*(tmp_path / name for name in wrong), Path("/proc/nope/below")):
         with pytest.raises(
             OSError, match="save: folder must be a folder that can be written to, got"
         ) as found:
