@@ -439,6 +439,7 @@ def test_tokens_without_variance_have_finite_gradients_in_half_precision(activat
                 torch.testing.assert_close(autoencoder.W_dec.grad.float(), wide, rtol=0.05, atol=5e-3)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="older compilers break where sizes depend on values")
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_fitted_threshold_compiles_without_a_break(grad):
     """Also where no token has an active latent; and an unknown threshold is an error there too."""
