@@ -9,7 +9,7 @@ import typer
 __all__ = ["fail"]
 
 
-def fail(message: str) -> NoReturn:
-    """End the command with a message."""
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End the command with a message; with code 2 if what was asked for does not exist."""
     typer.echo(f"khot: {message}", err=True)
-    raise typer.Exit(1)
+    raise typer.Exit(code)

@@ -59,7 +59,7 @@ def reproduce(
     try:
         chosen = [load_reproduction(n) for n in (reproduction_names() if names == ["all"] else names)]
     except ValueError as error:
-        fail(str(error))
+        fail(str(error), 2)
     if output is None and quick:
         output = Path(tempfile.mkdtemp(prefix="khot-reproduce-"))
     errors = [_error_of(reproduction, quick, output, threads, root) for reproduction in chosen]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -14,6 +13,7 @@ import torch
 import typer
 from rich.console import Console
 
+from khot.cli._failures import FAILED
 from khot.cli.progress import progress
 from khot.compare.comparison import Options
 from khot.compare.report.answer import answer
@@ -21,7 +21,7 @@ from khot.compare.report.page import check_plotly, page
 from khot.compare.report.tables import comparison_grids
 from khot.compare.report.terminal import show_answer, show_grid
 from khot.compare.run import compare_operators
-from khot.files.whole import write_json, write_text
+from khot.files.whole import check_writable, write_json, write_text
 from khot.relaxations import registry
 
 __all__ = ["app", "compare", "devices", "main"]
@@ -103,7 +103,7 @@ def compare(
         check_plotly()
     except ModuleNotFoundError as error:
         typer.echo(f"khot: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(FAILED) from None
     torch.set_num_threads(threads)
     with progress("khot compare") as report:
         comparison = compare_operators(options, report)
@@ -117,7 +117,7 @@ def compare(
         write_text(page(comparison), output / "index.html")
     except OSError as error:
         typer.echo(f"khot: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(FAILED) from None
     typer.echo(
         f"The report is {(output / 'index.html').resolve()}; its numbers are in compare.json beside it."
     )
@@ -152,13 +152,9 @@ def _numbers(option: str, values: list[str] | None, default: tuple[int, ...], le
 def _check_writable(output: Path) -> None:
     """Fail now rather than after the measurement."""
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=output):
-            pass
+        check_writable("compare", "output", output)
     except OSError as error:
-        _refuse(
-            "--output", f"must be a folder that can be written to; got {str(output)!r} ({error.strerror})"
-        )
+        _refuse("--output", str(error).removeprefix("compare: output "))
 
 
 def _list(numbers: tuple[int, ...]) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from khot.cli._failures import FAILED, REFUSED
+
 __all__ = ["app", "explore", "main"]
 
 app = typer.Typer(add_completion=False)
@@ -38,12 +40,12 @@ def explore(
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "plotly"):
             raise
         typer.echo(_EXTRA, err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(FAILED) from None
     try:
         found = listen(port)
     except OSError as error:
         typer.echo(f"khot: --port {port} cannot be used: {error.strerror}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(REFUSED) from None
     url = f"http://127.0.0.1:{found.getsockname()[1]}/"
     typer.echo(f"The explorer is at {url}; Ctrl-C ends it.")
     if browser:

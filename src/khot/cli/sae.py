@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from khot.cli._failures import FAILED, REFUSED, failures_end_with
 from khot.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -77,28 +78,31 @@ def train_command(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    try:
+    with failures_end_with(FAILED):
         from khot.apps.sae import TrainSettings, core_metrics, train, write_report
+        from khot.files.whole import check_writable
 
-        if format not in ("saelens", "sparsify"):
-            raise ValueError(f"--format must be saelens or sparsify, got {format!r}")
-        settings = TrainSettings.from_dict(
-            {
-                "num_latents": num_latents,
-                "k": k,
-                "activation": activation,
-                "prefixes": _numbers("--prefixes", prefixes),
-                "k_start": k_start,
-                "steps": steps,
-                "batch_size": batch_size,
-                "learning_rate": learning_rate,
-                "auxk": auxk,
-                "dead_after": dead_after,
-                "seed": seed,
-            }
-        )
-        if format == "sparsify" and activation == "batch_topk":
-            raise ValueError("sparsify has no batch_topk: --activation topk, or --format saelens")
+        with failures_end_with(REFUSED):
+            _check_format(format)
+            settings = TrainSettings.from_dict(
+                {
+                    "num_latents": num_latents,
+                    "k": k,
+                    "activation": activation,
+                    "prefixes": _numbers("--prefixes", prefixes),
+                    "k_start": k_start,
+                    "steps": steps,
+                    "batch_size": batch_size,
+                    "learning_rate": learning_rate,
+                    "auxk": auxk,
+                    "dead_after": dead_after,
+                    "seed": seed,
+                }
+            )
+            if format == "sparsify" and activation == "batch_topk":
+                raise ValueError("sparsify has no batch_topk: --activation topk, or --format saelens")
+            _check_source(activations, model, text, source, hook_point)
+            check_writable("train", "output", output)
         with progress("khot sae train") as report:
             store, decode = _store(
                 activations,
@@ -119,14 +123,11 @@ def train_command(
             for start in range(0, min(20_000, len(store)), 4096)
         ]
         numbers = core_metrics(autoencoder, held)
-        autoencoder.save(
-            output, format, about={"hook_name": store.about["hook_point"]} if format == "saelens" else None
-        )  # pyright: ignore[reportArgumentType]
+        about = {"hook_name": store.about["hook_point"]} if format == "saelens" else None
+        autoencoder.save(output, format, about=about)  # pyright: ignore[reportArgumentType]
         write_report(
             output / "index.html", autoencoder, store, decode=decode, history=history, numbers=numbers
         )
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        _fail(error)
     typer.echo(
         f"explained variance {numbers['explained_variance']:.3f}, L0 {numbers['l0']:.1f}, "
         f"{numbers['frac_alive']:.1%} of the latents alive, {history['seconds']:.0f} s; written to {output}"
@@ -142,16 +143,34 @@ def convert_command(
     format: Annotated[str, typer.Option(help="Format to write: saelens or sparsify.")] = "saelens",
 ) -> None:
     """Convert an autoencoder from the format of one tool to that of another."""
-    try:
+    with failures_end_with(FAILED):
         from khot.apps.sae import SparseAutoencoder
 
-        if source.resolve() == target.resolve():
-            raise ValueError(f"target must be another folder than source, got {target}")
+        with failures_end_with(REFUSED):
+            _check_format(format)
+            if source.resolve() == target.resolve():
+                raise ValueError(f"target must be another folder than source, got {target}")
         autoencoder = SparseAutoencoder.load(source)
         autoencoder.save(target, format)  # pyright: ignore[reportArgumentType]
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        _fail(error)
     typer.echo(f"{autoencoder}\nwritten to {target}")
+
+
+def _check_format(format: str) -> None:
+    if format not in ("saelens", "sparsify"):
+        raise ValueError(f"--format must be saelens or sparsify, got {format!r}")
+
+
+def _check_source(
+    activations: Path | None, model: str | None, text: Path | None, source: str | None, hook_point: str | None
+) -> None:
+    """Activations come from exactly one place, and it is told which."""
+    ways = [activations is not None, model is not None, source is not None]
+    if sum(ways) != 1 or (model is None) != (text is None):
+        raise ValueError("give one of --activations, --model with --text, and --source")
+    if activations is None and hook_point is None:
+        raise ValueError("--hook-point must say which module's output is encoded")
+    if source is not None and not source.partition(":")[2]:
+        raise ValueError(f"--source must read MODULE:FUNCTION, got {source!r}")
 
 
 def _store(
@@ -170,13 +189,9 @@ def _store(
     """The activations, collected if necessary, and a function from their tokens to text."""
     from khot.apps.sae import ActivationStore, collect_activations
 
-    ways = [activations is not None, model is not None, source is not None]
-    if sum(ways) != 1 or (model is None) != (text is None):
-        raise ValueError("give one of --activations, --model with --text, and --source")
     if activations is not None:
         return ActivationStore(activations), None
-    if hook_point is None:
-        raise ValueError("--hook-point must say which module's output is encoded")
+    assert hook_point is not None
     batches: Iterable[Any]
     decode = None
     if source is not None:
@@ -216,8 +231,6 @@ def _from_source(source: str) -> tuple[Any, Iterable[Any]]:
     import sys
 
     module, _, function = source.partition(":")
-    if not function:
-        raise ValueError(f"--source must read MODULE:FUNCTION, got {source!r}")
     if "" not in sys.path:
         sys.path.insert(0, "")  # a module beside the user
     found = getattr(importlib.import_module(module), function, None)
@@ -225,8 +238,3 @@ def _from_source(source: str) -> tuple[Any, Iterable[Any]]:
         raise ValueError(f"--source: {module} has no {function!r}")
     network, batches = found()
     return network, batches
-
-
-def _fail(error: Exception) -> NoReturn:
-    typer.echo(f"khot: {error}", err=True)
-    raise typer.Exit(1) from None

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from khot.cli._failures import FAILED, REFUSED, failures_end_with
 from khot.cli.progress import progress
 
 __all__ = ["app", "main", "train_command"]
@@ -81,11 +82,8 @@ def train_command(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    try:
+    with failures_end_with(FAILED):
         _train(run, given, output, data_dir, device, sharded)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        typer.echo(f"khot: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _train(
@@ -98,24 +96,31 @@ def _train(
 ) -> None:
     import dataclasses
 
+    from khot.files.whole import check_writable
     from khot.vision.config import preset_names
     from khot.vision.training import RunConfig, TrainSettings, run_preset, train
     from khot.vision.training.loop import load_data
+    from khot.vision.training.processes import Processes
 
-    if run not in preset_names() and not Path(run).is_file():
-        raise ValueError(f"{run!r} is no file and no preset; presets are {', '.join(preset_names())}")
-    config = run_preset(run) if run in preset_names() else RunConfig.from_json(run)
-    fields = [field.name for field in dataclasses.fields(TrainSettings)]
-    config = config.changed(
-        {name: given[name] for name in _NETWORK if name in given},
-        {name: given[name] for name in fields if name in given},
-    )
+    leads = os.environ.get("RANK", "0") == "0"
+    with failures_end_with(REFUSED):
+        if run not in preset_names() and not Path(run).is_file():
+            raise ValueError(f"{run!r} is no file and no preset; presets are {', '.join(preset_names())}")
+        config = run_preset(run) if run in preset_names() else RunConfig.from_json(run)
+        fields = [field.name for field in dataclasses.fields(TrainSettings)]
+        config = config.changed(
+            {name: given[name] for name in _NETWORK if name in given},
+            {name: given[name] for name in fields if name in given},
+        )
+        if device is not None:
+            Processes().device(device)
+        if output is None:
+            output = Path("runs") / f"{Path(run).stem}-{config.network.model}-{config.training.seed}"
+        if leads:
+            check_writable("train", "output", output)
     loaded = load_data(config, data_dir)
     if run in preset_names():  # a file says what it wants, and is held to it
         config = config.fitted(loaded[0])
-    if output is None:
-        output = Path("runs") / f"{Path(run).stem}-{config.network.model}-{config.training.seed}"
-    leads = os.environ.get("RANK", "0") == "0"
     with progress("khot train") if leads else contextlib.nullcontext(_silent) as report:
         results = train(config, output, data=loaded, device=device, sharded=sharded, report=report)
     if leads:

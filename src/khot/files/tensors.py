@@ -41,7 +41,7 @@ def tensor_writer(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Wr
     """A writer of tensors and metadata, for :func:`khot.files.whole.write_together`."""
     save_file = _safetensors("safetensors.torch").save_file
     failure = _safetensors("safetensors").SafetensorError
-    whole = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    whole = _apart({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
     metadata = {key: json.dumps(value) for key, value in about.items()}
 
     def write(file: Path) -> None:
@@ -54,6 +54,17 @@ def tensor_writer(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Wr
             ) from error
 
     return write
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors with memory of their own: safetensors refuses tied ones, which share it."""
+    seen: set[int] = set()
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if memory in seen else tensor
+        seen.add(memory)
+    return found
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

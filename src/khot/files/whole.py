@@ -16,7 +16,15 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Writer", "json_writer", "replacing", "write_json", "write_text", "write_together"]
+__all__ = [
+    "Writer",
+    "check_writable",
+    "json_writer",
+    "replacing",
+    "write_json",
+    "write_text",
+    "write_together",
+]
 
 Writer = Callable[[Path], object]
 
@@ -32,6 +40,24 @@ def replacing(path: Path) -> Generator[Path]:
         yield temporary
         _bring_to_disk(temporary)
         _take_place(temporary, path)
+
+
+def check_writable(name: str, argument: str, folder: Path) -> None:
+    """Raise `OSError` now, rather than after the work, if no file can be written to ``folder``.
+
+    A folder that does not exist is not made: the nearest one above it is tried. Nothing is left behind.
+    """
+    try:
+        there = folder
+        while not (there.exists() or there.is_symlink()):
+            there = there.parent
+        with _temporary(there / "trial"):
+            pass
+    except OSError as error:
+        reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror or error
+        raise OSError(
+            f"{name}: {argument} must be a folder that can be written to, got {str(folder)!r} ({reason})"
+        ) from error
 
 
 def write_together(files: Mapping[Path, Writer]) -> None:

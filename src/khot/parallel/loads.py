@@ -11,6 +11,7 @@ from khot.parallel._agreement import agreed_sizes
 from khot.parallel._dtensors import is_dtensor
 from khot.parallel._group import ProcessGroup, joined
 from khot.parallel._outside import outside_graphs
+from khot.relaxations._plain_arguments import check_integer, check_tensor
 from khot.relaxations._special import xlogy
 
 __all__ = ["ExpertLoads", "expert_loads"]
@@ -64,8 +65,7 @@ def expert_loads(
     name, members = "expert_loads", joined(group)
 
     def describe() -> tuple[int, dict[str, Any]]:
-        if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: num_experts must be a positive integer, got {num_experts!r}")
+        check_integer(name, "num_experts", num_experts)
         if not isinstance(indices, Tensor) or is_dtensor(indices):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"{name}: indices must be a plain tensor, got {type(indices).__name__}")
         if indices.dim() != 2 or indices.dtype not in (torch.int64, torch.int32):
@@ -76,6 +76,8 @@ def expert_loads(
         low, high = (int(indices.min()), int(indices.max())) if indices.numel() else (0, 0)
         if low < 0 or high >= num_experts:
             raise ValueError(f"{name}: indices must be in 0 … {num_experts - 1}, got {low} … {high}")
+        if mask is not None:
+            check_tensor(name, "mask", mask)
         if mask is not None and (mask.dtype != torch.bool or mask.shape != indices.shape[:1]):
             raise ValueError(
                 f"{name}: mask must be boolean of shape ({len(indices)},), "

@@ -5,6 +5,7 @@ An error names the function, the argument, the rule and the value.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ __all__ = [
     "check_generator",
     "check_integer",
     "check_number",
+    "check_path",
     "check_real",
     "check_sample_shape",
     "check_switch",
@@ -73,6 +75,12 @@ def check_integer(name: str, argument: str, value: Any, least: int = 1) -> None:
         raise TypeError(f"{name}: {argument} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name}: {argument} must be at least {least}, got {value}")
+
+
+def check_path(name: str, argument: str, value: Any) -> None:
+    """Check that ``value`` is the path of a file or a folder."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise TypeError(f"{name}: {argument} must be a path, got {value!r}")
 
 
 def is_integer(value: Any) -> bool:

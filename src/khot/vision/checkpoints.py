@@ -11,6 +11,7 @@ from torch import Tensor
 
 from khot.files.tensors import check_fits, read_tensors, tensor_writer
 from khot.files.whole import json_writer, write_together
+from khot.relaxations._plain_arguments import check_path, check_tensor
 from khot.vision.config import NetworkConfig
 from khot.vision.models import Network, from_config
 
@@ -42,8 +43,14 @@ def save_network(model: Network, folder: str | Path, weights: Mapping[str, Tenso
         >>> load_network(folder).config == preset("digits")
         True
     """
+    name = "save_network"
+    if not isinstance(getattr(model, "config", None), NetworkConfig):
+        raise TypeError(f"{name}: model must be a network of khot.vision, got {type(model).__name__}")
+    check_path(name, "folder", folder)
     config = model.config.to_dict()
     tensors = dict(model.state_dict() if weights is None else weights)
+    for key, tensor in tensors.items():
+        check_tensor(name, f"weights[{key!r}]", tensor)
     write_together(
         {
             Path(folder) / _WEIGHTS: tensor_writer(tensors, {"config": config}),
@@ -66,6 +73,7 @@ def load_network(folder: str | Path) -> Network:
         Traceback (most recent call last):
         FileNotFoundError: load_network: there is no absent/config.json
     """
+    check_path("load_network", "folder", folder)
     folder = Path(folder)
     for name in (_CONFIG, _WEIGHTS):
         if not (folder / name).is_file():

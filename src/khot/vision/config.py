@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from khot.files.untrusted import read_object
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, is_integer, is_number
 from khot.relaxations.facade import has_rows
 from khot.relaxations.registry import get
 
@@ -69,10 +71,14 @@ class NetworkConfig:
         object.__setattr__(self, "patch_size", _pair("patch_size", self.patch_size))
         for field in ("channels", "classes", "width", "depth", "heads", "k", "expansion"):
             _check_count(field, getattr(self, field))
+            object.__setattr__(self, field, int(getattr(self, field)))
         _check_number("mlp_ratio", self.mlp_ratio, "in (0, 2⁶⁴)", lambda value: 0 < value < 2.0**64)
         _check_number("dropout", self.dropout, "in [0, 1)", lambda value: 0 <= value < 1)
         in_float32 = "> 0 that float32 holds"  # as which it is learned
         _check_number("temperature", self.temperature, in_float32, lambda value: 2**-126 <= value < 2.0**127)
+        for field in ("mlp_ratio", "dropout", "temperature"):
+            if isinstance(getattr(self, field), np.generic):  # which JSON lacks
+                object.__setattr__(self, field, getattr(self, field).item())
         self._check_together()
 
     def _check_together(self) -> None:
@@ -217,11 +223,11 @@ def _pair(field: str, value: Any) -> tuple[int, int]:
     )
     if len(pair) != 2 or not all(_is_count(side) for side in pair):
         raise ValueError(f"NetworkConfig: {field} must be one or two positive integers, got {value!r}")
-    return pair
+    return int(pair[0]), int(pair[1])
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return is_integer(value) and value > 0
 
 
 def _check_count(field: str, value: Any) -> None:
@@ -230,5 +236,5 @@ def _check_count(field: str, value: Any) -> None:
 
 
 def _check_number(field: str, value: Any, rule: str, allowed: Callable[[float], bool]) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not allowed(value):
+    if not is_number(value) or not allowed(value):
         raise ValueError(f"NetworkConfig: {field} must be a number {rule}, got {value!r}")

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from khot.relaxations._plain_arguments import check_floating
 from khot.vision.config import NetworkConfig
 
 __all__ = ["Attention", "Block", "Mlp", "PatchEmbed", "VisionTransformer", "as_config", "init_weights"]
@@ -88,6 +89,7 @@ class PatchEmbed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The tokens."""
+        check_floating("PatchEmbed", "images", x)
         expected = (self.proj.in_channels, *self.img_size)
         if x.ndim != 4 or x.shape[1:] != expected:
             raise ValueError(

@@ -95,7 +95,7 @@ def test_the_command_lists_and_names_what_there_is():
     assert listed.exit_code == 0
     assert all(name in listed.output for name in reproduction_names())
     wrong = CliRunner().invoke(app, ["nothing2020"])
-    assert wrong.exit_code == 1
+    assert wrong.exit_code == 2
     assert "unknown reproduction 'nothing2020'; choose from" in wrong.output
 
 

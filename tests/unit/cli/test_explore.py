@@ -42,7 +42,7 @@ def test_a_port_that_is_taken(served):
     with listen(0) as taken:
         taken.listen()
         done = CliRunner().invoke(app, ["--port", str(taken.getsockname()[1])])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "cannot be used" in done.output
     assert served == []
 

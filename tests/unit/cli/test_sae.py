@@ -115,41 +115,47 @@ def test_a_model_of_transformers_is_trained_on_a_text_file(folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "wanted", "message"),
     [
-        ([], "give one of --activations, --model with --text, and --source"),
-        (["--model", "m"], "give one of"),
-        (["--source", "own_network:small"], "--hook-point must say"),
+        ([], 2, "give one of --activations, --model with --text, and --source"),
+        (["--model", "m"], 2, "give one of"),
+        (["--source", "own_network:small"], 2, "--hook-point must say"),
         (
             ["--source", "own_network", "--hook-point", "1"],
+            2,
             "--source must read MODULE:FUNCTION, got 'own_network'",
         ),
-        (["--source", "own_network:none", "--hook-point", "1"], "own_network has no 'none'"),
+        (["--source", "own_network:none", "--hook-point", "1"], 1, "own_network has no 'none'"),
         (
             ["--source", "own_network:small", "--hook-point", "9"],
+            1,
             "hook_point must be the name of a module, got '9'",
         ),
         (
             ["--source", "own_network:small", "--hook-point", "1", "--k", "0"],
+            2,
             "k must be an integer ≥ 1, got 0",
         ),
         (
             ["--source", "own_network:small", "--hook-point", "1", "--k", "9999"],
+            2,
             "k must be at most num_latents",
         ),
         (
             ["--activations", "nowhere", "--prefixes", "4,x"],
+            2,
             "--prefixes must be numbers with commas between, got '4,x'",
         ),
-        (["--activations", "nowhere", "--prefixes", "8,4"], "prefixes must be rising integers"),
-        (["--activations", "nowhere"], "there is no nowhere/store.json"),
-        (["--activations", "nowhere", "--format", "npz"], "--format must be saelens or sparsify, got 'npz'"),
-        (["--activations", "nowhere", "--format", "sparsify"], "sparsify has no batch_topk"),
+        (["--activations", "nowhere", "--prefixes", "8,4"], 2, "prefixes must be rising integers"),
+        (["--activations", "nowhere"], 1, "there is no nowhere/store.json"),
+        (["--activations", "nowhere", "--format", "npz"], 2, "--format must be saelens or sparsify, got"),
+        (["--activations", "nowhere", "--format", "sparsify"], 2, "sparsify has no batch_topk"),
     ],
 )
-def test_wrong_arguments_are_named_and_nothing_is_written(folder, arguments, message):
+def test_wrong_arguments_are_named_and_nothing_is_written(folder, arguments, wanted, message):
     code, output = call("train", *arguments, "--output", "new")
-    assert code == 1
+    assert code == wanted
+    assert output.count("\n") == 1
     assert message in output
     assert not (folder / "new").exists()
 
@@ -161,5 +167,18 @@ def test_convert_refuses_what_it_cannot(folder):
     code, output = call("convert", "jump", "out", "--format", "sparsify")
     assert code == 1
     assert "sparsify has no jumprelu" in output
-    assert call("convert", "jump", "jump")[0] == 1
+    assert call("convert", "jump", "jump")[0] == 2
+    assert call("convert", "jump", "out", "--format", "npz")[0] == 2
     assert not (folder / "out").exists()
+
+
+def test_an_output_that_cannot_be_written_fails_before_anything_is_collected(folder):
+    (folder / "file").write_text("kept")
+    (folder / "own_network.py").write_text("def small():\n    raise AssertionError('asked for it')\n")
+    for output in ("file", "file/below", "/proc/nope"):
+        code, text = call(
+            "train", "--source", "own_network:small", "--hook-point", "1", "--output", output, *SMALL
+        )
+        assert code == 2
+        assert f"output must be a folder that can be written to, got '{output}'" in text
+    assert (folder / "file").read_text() == "kept"

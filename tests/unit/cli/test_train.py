@@ -117,7 +117,7 @@ def test_a_folder_of_pictures(tmp_path):
     assert results["training"]["learning_rate"] == 0.01
     assert results["epochs"][-1]["train_loss"] < results["epochs"][0]["train_loss"]
     code, text = call(*preset, "--k", 500)
-    assert code == 1
+    assert code == 2
     assert "k must be at most the 196 patches, got 500" in text
 
 
@@ -143,18 +143,35 @@ def test_a_preset_takes_its_shape_from_the_data_and_a_file_is_held_to_its_own(tm
 
 
 def test_wrong_arguments_are_named(tmp_path):
-    for arguments, message in (
-        (["digit"], "'digit' is no file and no preset; presets are digits, mnist, imagenet-tiny"),
-        (["digits", "--model", "resnet"], "model must be 'topk_attention', 'topk_dynamic' or 'vit'"),
-        (["digits", "--epochs", 0], "epochs must be an integer ≥ 1, got 0"),
-        (["mnist", "--data-dir", tmp_path], f"{tmp_path}/mnist"),
-        (["digits", "--method", "gumbel"], "method must have rows and no noise"),
-        (["digits", "--device", "abacus"], "device 'abacus' cannot be used"),
+    for arguments, wanted, message in (
+        (["digit"], 2, "'digit' is no file and no preset; presets are digits, mnist, imagenet-tiny"),
+        (["digits", "--model", "resnet"], 2, "model must be 'topk_attention', 'topk_dynamic' or 'vit'"),
+        (["digits", "--epochs", 0], 2, "epochs must be an integer ≥ 1, got 0"),
+        (["digits", "--k", 0], 2, "k must be a positive integer, got 0"),
+        (["mnist", "--data-dir", tmp_path], 1, f"{tmp_path}/mnist"),
+        (["digits", "--method", "gumbel"], 2, "method must have rows and no noise"),
+        (["digits", "--method", "nope"], 2, "'nope'"),
+        (["digits", "--device", "abacus"], 2, "device 'abacus' cannot be used"),
     ):
         code, text = call(*arguments, "--output", tmp_path / "out")
-        assert code == 1
+        assert code == wanted
         assert message in text
+        assert text.startswith("khot: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written_fails_before_training(tmp_path, monkeypatch):
+    from khot.vision.training import loop, run_preset, train
+
+    monkeypatch.setattr(loop, "load_data", lambda *_: pytest.fail("data were loaded"))
+    (tmp_path / "file").write_text("kept")
+    for output in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nope"):
+        code, text = call("digits", "--output", output)
+        assert code == 2
+        assert f"train: output must be a folder that can be written to, got '{output}'" in text
+        with pytest.raises(OSError, match="train: output must be a folder that can be written to"):
+            train(run_preset("digits"), output, report=lambda *_: pytest.fail("it trained"))
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_without_safetensors_nothing_is_trained(tmp_path, monkeypatch):

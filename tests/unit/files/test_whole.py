@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from khot.files import whole
-from khot.files.whole import json_writer, replacing, write_json, write_text, write_together
+from khot.files.whole import check_writable, json_writer, replacing, write_json, write_text, write_together
 from strategies.quick_run import costly
 
 # The files of code that writes; `pathlib` is a folder from Python 3.13 on.
@@ -247,3 +247,20 @@ def test_who_may_read_a_file_is_not_changed(umask, tmp_path):
     path.chmod(0o664)
     write_text("newer", path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+def test_a_trial_says_what_cannot_be_written_and_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    before = sorted(tmp_path.rglob("*"))
+    for folder in ("there", "new", "new/below/it"):
+        check_writable("save", "folder", tmp_path / folder)
+    wrong = ("file", "file/below", "broken", "broken/below")
+    for folder in (*(tmp_path / name for name in wrong), Path("/proc/nope/below")):
+        with pytest.raises(
+            OSError, match="save: folder must be a folder that can be written to, got"
+        ) as found:
+            check_writable("save", "folder", folder)
+        assert str(folder) in str(found.value)
+    assert sorted(tmp_path.rglob("*")) == before

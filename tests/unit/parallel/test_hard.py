@@ -94,3 +94,17 @@ def test_expert_loads():
         assert torch.equal(loads.counts, torch.bincount(indices[real].flatten(), minlength=6))
         assert loads.tokens == int(real.sum())
         assert 0.5 < loads.entropy <= 1
+
+
+def test_wrong_arguments_of_expert_loads():
+    indices = torch.zeros(2, 1, dtype=torch.int64)
+    for call, message in (
+        (
+            lambda: parallel.expert_loads(indices, 4, mask=[True, True]),
+            "mask must be a torch.Tensor, got list",
+        ),
+        (lambda: parallel.expert_loads(indices, True), "num_experts must be an integer, got True"),
+        (lambda: parallel.expert_loads([[0]], 4), "indices must be a plain tensor, got list"),
+    ):
+        with pytest.raises(TypeError, match=f"expert_loads: {message}"):
+            call()

@@ -133,7 +133,7 @@ def test_digit_pairs_are_two_digits_of_their_half():
     assert torch.equal(again.images, pairs.images)
     assert not torch.equal(load("digit-pairs", train=False, seed=4, count=50).images, pairs.images)
     assert len(load("digit-pairs").labels.unique()) == 100
-    with pytest.raises(ValueError, match="count must be positive, got 0"):
+    with pytest.raises(ValueError, match="count must be at least 1, got 0"):
         load("digit-pairs", count=0)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from khot.apps.beam.search import BeamResult
+from khot.apps.beam.search import INTEGERS, BeamResult
+from khot.kernels.availability import is_plain
+from khot.relaxations._plain_arguments import check_tensor
 
 __all__ = ["soft_hamming_loss"]
 
@@ -23,7 +25,7 @@ def soft_hamming_loss(
         result: the result of :func:`soft_beam_search`, with its gradient.
         targets: tokens (B, S). If S is larger than the number T of steps, positions beyond T count as wrong.
             Tokens found beyond S are ignored: include the end token in the targets, with ``pad`` after it.
-        mask: (B, S), True for positions that count; by default all.
+        mask: (B, S), True for positions that count; by default all. Targets elsewhere may be any number.
         rank: the rank of the hypothesis; 0 is the best.
 
     Returns:
@@ -39,7 +41,12 @@ def soft_hamming_loss(
     Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), arXiv:1708.00111.
     """
     name = "soft_hamming_loss"
-    if targets.dim() != 2 or len(targets) != len(result.sequences) or targets.is_floating_point():
+    if not isinstance(result, BeamResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: result must be a BeamResult, got {type(result).__name__}")
+    check_tensor(name, "targets", targets)
+    if mask is not None:
+        check_tensor(name, "mask", mask)
+    if targets.dtype not in INTEGERS or targets.dim() != 2 or len(targets) != len(result.sequences):
         raise ValueError(
             f"{name}: targets must be tokens of shape ({len(result.sequences)}, places), "
             f"got {targets.dtype} of {tuple(targets.shape)}"
@@ -49,6 +56,16 @@ def soft_hamming_loss(
             f"{name}: mask must be boolean of the shape of targets, {tuple(targets.shape)}, "
             f"got {mask.dtype} of {tuple(mask.shape)}"
         )
+    targets = targets.long()
+    if mask is not None:  # whatever marks the places that do not count
+        targets = torch.where(mask, targets, 0)
+    if is_plain(targets):
+        low, high = targets.aminmax()
+        if low < 0 or high >= result.vocabulary:
+            raise ValueError(
+                f"{name}: targets must be tokens in 0 … {result.vocabulary - 1}, "
+                f"got {int(low)} to {int(high)}"
+            )
     weights = result.token_weights(rank)
     steps = min(weights.shape[1], targets.shape[1])
     right = weights[:, :steps].gather(-1, targets[:, :steps].unsqueeze(-1)).squeeze(-1)

@@ -11,10 +11,14 @@ from torch import Tensor
 
 from khot.apps.beam._nested import mapped, tensors_in
 from khot.apps.beam.choice import BeamChoice, soft_best
-from khot.apps.beam.step import BeamState, normalised, soft_beam_step
+from khot.apps.beam.step import BeamState, check_settings, normalised, soft_beam_step
+from khot.kernels.availability import is_plain
+from khot.relaxations._plain_arguments import check_floating, check_integer
 from khot.relaxations.registry import Relaxation
 
-__all__ = ["BeamResult", "soft_beam_search"]
+__all__ = ["INTEGERS", "BeamResult", "soft_beam_search"]
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 StepFunction = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
@@ -54,7 +58,8 @@ class BeamResult:
         temperature → 0 it becomes one-hot, the token of ``sequences``.
         """
         k = self.sequences.shape[1]
-        if not 0 <= rank < k:
+        check_integer("token_weights", "rank", rank, least=0)
+        if rank >= k:
             raise ValueError(f"token_weights: rank must be in 0 … {k - 1}, got {rank}")
         found = self.states[-1].ended.scores.shape[1]
         both = _back(self.last.weights[:, rank], self.last, found + k)
@@ -148,9 +153,9 @@ def soft_beam_search(
     End-to-End Training of Neural Sequence Models, arXiv:1708.00111.
     """
     name = "soft_beam_search"
-    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name}: max_length must be a positive integer, got {max_length!r}")
-    tokens = _first_tokens(name, start, hidden)
+    check_integer(name, "max_length", max_length)
+    check_settings(name, k, eos, pad, shortlist, length_penalty)
+    tokens = _first_tokens(name, start, hidden, embedding)
     inputs = tokens.unsqueeze(1) if embedding is None else embedding[tokens].unsqueeze(1)
     hidden = mapped(lambda tensor: tensor.unsqueeze(1), hidden)
     state = BeamState.start(tokens)
@@ -161,7 +166,6 @@ def soft_beam_search(
     vocabulary = 0
     for _ in range(max_length):
         log_probs, hidden = step_fn(inputs, hidden)
-        vocabulary = log_probs.shape[-1]
         state = soft_beam_step(
             log_probs,
             state,
@@ -172,6 +176,7 @@ def soft_beam_search(
             length_penalty=length_penalty,
             **settings,
         )
+        vocabulary = log_probs.shape[-1]
         states.append(state)
         choice = state.choice
         assert choice is not None
@@ -231,15 +236,29 @@ def _concluded(
     )
 
 
-def _first_tokens(name: str, start: int | Tensor, hidden: Any) -> Tensor:
+def _first_tokens(name: str, start: int | Tensor, hidden: Any, embedding: Tensor | None) -> Tensor:
+    if embedding is not None:
+        check_floating(name, "embedding", embedding)
+        if embedding.dim() != 2:
+            raise ValueError(
+                f"{name}: embedding must be a table (tokens, d), got the shape {tuple(embedding.shape)}"
+            )
     tensors = tensors_in(hidden)
     sizes = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
     if isinstance(start, Tensor):
-        if start.dim() != 1 or start.is_floating_point():
+        if start.dim() != 1 or start.dtype not in INTEGERS:
             raise ValueError(
                 f"{name}: start must be a token or integers (B,), got {start.dtype} of {tuple(start.shape)}"
             )
         sizes.add(len(start))
+        low, high = (int(end) for end in start.aminmax()) if is_plain(start) else (0, 0)
+    else:
+        check_integer(name, "start", start, least=0)
+        low = high = int(start)
+    if low < 0:
+        raise ValueError(f"{name}: start must not be negative, got {low}")
+    if embedding is not None and high >= len(embedding):
+        raise ValueError(f"{name}: start must be in the embedding of {len(embedding)} tokens, got {high}")
     if len(sizes) > 1:
         raise ValueError(f"{name}: start and hidden must have one batch size, got {sorted(sizes)}")
     if isinstance(start, Tensor):

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from khot.apps.beam.choice import BeamChoice, soft_best
 from khot.relaxations._arguments import check_mask
+from khot.relaxations._plain_arguments import check_floating, check_integer, is_number
 from khot.relaxations.hard import ranked_indices
 from khot.relaxations.registry import Relaxation
 
-__all__ = ["BeamState", "Ended", "check_tokens", "normalised", "soft_beam_step"]
+__all__ = ["BeamState", "Ended", "check_settings", "normalised", "soft_beam_step"]
 
 
 class Ended(NamedTuple):
@@ -129,8 +130,9 @@ def soft_beam_step(
     Reference: Goyal, Neubig, Dyer & Berg-Kirkpatrick (2018), arXiv:1708.00111.
     """
     name = "soft_beam_step"
-    _check(name, log_probs, state, k, shortlist, length_penalty)
-    check_tokens(name, log_probs.shape[-1], eos, pad)
+    check_settings(name, k, eos, pad, shortlist, length_penalty)
+    _check_sizes(name, log_probs, state)
+    _check_tokens(name, log_probs.shape[-1], eos, pad)
     if mask is not None:
         check_mask(name, log_probs, mask)
         log_probs = log_probs.masked_fill(~mask, -math.inf)
@@ -179,36 +181,41 @@ def _grown(
     return Ended(scores, lengths.gather(1, choice.heads(order)), choice)
 
 
-def check_tokens(name: str, vocabulary: int, eos: int | None, pad: int | None) -> None:
-    """Check that ``eos`` and ``pad`` are tokens of the vocabulary."""
+def check_settings(
+    name: str, k: int, eos: int | None, pad: int | None, shortlist: int | None, length_penalty: float
+) -> None:
+    """Check what does not depend on the model."""
+    check_integer(name, "k", k)
     for argument, token in (("eos", eos), ("pad", pad)):
-        if token is not None and not 0 <= token < vocabulary:
-            raise ValueError(f"{name}: {argument} must be a token in 0 … {vocabulary - 1}, got {token}")
+        if token is not None:
+            check_integer(name, argument, token, least=0)
     if pad is not None and eos is None:
         raise ValueError(f"{name}: pad = {pad} has no effect without eos")
+    if shortlist is not None:
+        check_integer(name, "shortlist", shortlist)
+        if shortlist < k:
+            raise ValueError(f"{name}: shortlist must be at least k = {k}, got {shortlist}")
+    if not (is_number(length_penalty) and math.isfinite(length_penalty)):
+        raise ValueError(f"{name}: length_penalty must be a finite number, got {length_penalty!r}")
 
 
-def _check(
-    name: str,
-    log_probs: Tensor,
-    state: BeamState,
-    k: int,
-    shortlist: int | None,
-    length_penalty: float,
-) -> None:
-    if log_probs.dim() != 3 or not log_probs.is_floating_point():
+def _check_tokens(name: str, vocabulary: int, eos: int | None, pad: int | None) -> None:
+    for argument, token in (("eos", eos), ("pad", pad)):
+        if token is not None and token >= vocabulary:
+            raise ValueError(f"{name}: {argument} must be a token in 0 … {vocabulary - 1}, got {token}")
+
+
+def _check_sizes(name: str, log_probs: Tensor, state: BeamState) -> None:
+    check_floating(name, "log_probs", log_probs)
+    if not isinstance(state, BeamState):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: state must be a BeamState, got {type(state).__name__}")
+    if log_probs.dim() != 3:
         raise ValueError(
-            f"{name}: log_probs must be floating of shape (batch, hypotheses, vocabulary), "
-            f"got {log_probs.dtype} of {tuple(log_probs.shape)}"
+            f"{name}: log_probs must have the shape (batch, hypotheses, vocabulary), "
+            f"got {tuple(log_probs.shape)}"
         )
     if log_probs.shape[:2] != state.scores.shape:
         raise ValueError(
             f"{name}: log_probs must begin with the shape of the state's scores, "
             f"{tuple(state.scores.shape)}, got {tuple(log_probs.shape)}"
         )
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name}: k must be a positive integer, got {k!r}")
-    if shortlist is not None and shortlist < k:
-        raise ValueError(f"{name}: shortlist must be at least k = {k}, got {shortlist}")
-    if not math.isfinite(length_penalty):
-        raise ValueError(f"{name}: length_penalty must be finite, got {length_penalty}")

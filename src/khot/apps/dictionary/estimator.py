@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from khot.apps.dictionary._matching_pursuit import Algorithm, codes_of
 from khot.apps.dictionary._online import OnlineDictionary, first_atoms
-from khot.relaxations._plain_arguments import check_switches
+from khot.relaxations._plain_arguments import check_switches, is_integer
 
 try:
     from sklearn.base import (  # pyright: ignore[reportMissingTypeStubs]
@@ -206,7 +206,16 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
     def _samples(self, X: Any, *, reset: bool) -> Array:
-        return cast("Array", validate_data(self, X, reset=reset, dtype=[np.float64, np.float32]))
+        samples = cast("Array", validate_data(self, X, reset=reset, dtype=[np.float64, np.float32]))
+        # Sums of squares of samples and codes must be finite; this leaves room for 10⁷ terms or more.
+        limit = float(np.finfo(samples.dtype).max) ** 0.4
+        largest = float(np.abs(samples).max(initial=0.0))
+        if largest > limit:
+            raise ValueError(
+                f"TopKDictionary: X must have values of at most {limit:.1g} ({samples.dtype}), "
+                f"got {largest:.3g}; divide X by a constant"
+            )
+        return samples
 
     def _begin(self, samples: Array, random: np.random.RandomState) -> None:
         count = samples.shape[1] if self.n_components is None else self.n_components
@@ -272,7 +281,6 @@ class TopKDictionary(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 def _integer(name: str, value: Any, least: int, *, optional: bool) -> None:
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not ((optional and value is None) or (whole and value >= least)):
+    if not ((optional and value is None) or (is_integer(value) and value >= least)):
         kind = "None or an integer" if optional else "an integer"
         raise ValueError(f"TopKDictionary: {name} must be {kind} of at least {least}, got {value!r}")

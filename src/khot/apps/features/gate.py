@@ -18,6 +18,7 @@ from khot.apps.features._product import gated
 from khot.nn import TopK
 from khot.nn._evaluation import EvalMode
 from khot.nn._layer import whole_k
+from khot.relaxations._plain_arguments import check_floating, check_generator, check_integer, check_tensor
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["FeatureGate"]
@@ -72,12 +73,11 @@ class FeatureGate(nn.Module):
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        if not isinstance(num_features, int) or isinstance(num_features, bool) or num_features < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: num_features must be a positive integer, got {num_features!r}")
+        check_integer(name, "num_features", num_features)
         if whole_k(name, k) > num_features:
             raise ValueError(f"{name}: k must be at most num_features = {num_features}, got {k}")
-        if mask is not None and not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{name}: mask must be a tensor, got {type(mask).__name__}")
+        if mask is not None:
+            check_tensor(name, "mask", mask)
         if mask is not None and (mask.dtype != torch.bool or mask.shape != (num_features,)):
             raise ValueError(
                 f"{name}: mask must be boolean of shape ({num_features},), got {mask.dtype} of shape "
@@ -106,6 +106,7 @@ class FeatureGate(nn.Module):
 
     def weights(self, generator: torch.Generator | None = None) -> Tensor:
         """The current weights (n,), which sum to k: soft in training; in evaluation see ``eval_mode``."""
+        check_generator(type(self).__name__, generator)
         return self.topk(self.scores, self.mask, generator=generator)
 
     def selected(self) -> Tensor:
@@ -115,6 +116,7 @@ class FeatureGate(nn.Module):
 
     def forward(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Features (…, n) times their weights; ``generator`` is the source of a random method's noise."""
+        check_floating(type(self).__name__, "x", x)
         if x.shape[-1:] != self.scores.shape:
             raise ValueError(
                 f"{type(self).__name__}: x must have the last dimension {len(self.scores)}, "

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from khot.apps.features._product import gated
 from khot.nn import TopK
 from khot.nn._evaluation import EvalMode
+from khot.relaxations._plain_arguments import check_floating, check_generator, check_tensor
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["InstanceSelector", "SelectedFeatures"]
@@ -93,10 +94,13 @@ class InstanceSelector(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """The scores of the features of each row."""
+        name = type(self).__name__
+        check_tensor(name, "x", x)
         scores = self.scorer(x)
+        check_tensor(name, "scores", scores)
         if scores.shape != x.shape:
             raise ValueError(
-                f"{type(self).__name__}: scorer must give a score for each feature, {tuple(x.shape)}, "
+                f"{name}: scorer must give a score for each feature, {tuple(x.shape)}, "
                 f"got the shape {tuple(scores.shape)}"
             )
         return scores
@@ -111,6 +115,9 @@ class InstanceSelector(nn.Module):
             mask: boolean, broadcastable to ``x``, True where a feature may be kept.
             generator: source of a random method's noise.
         """
+        name = type(self).__name__
+        check_floating(name, "x", x)  # weights in another dtype would be cut to integers
+        check_generator(name, generator)
         weights = self.topk(self.scores(x), mask, generator=generator).to(x.dtype)
         return SelectedFeatures(gated(x, weights), weights)
 

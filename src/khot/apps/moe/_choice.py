@@ -7,7 +7,8 @@ from torch import Tensor
 
 from khot.apps.moe._rule import Rule
 from khot.apps.moe._scores import scores_of
-from khot.kernels.availability import has_values
+from khot.kernels.availability import is_plain
+from khot.relaxations._plain_arguments import check_tensor
 from khot.relaxations.entries import topk_entries
 
 __all__ = ["allowed_experts", "best_experts", "check_range", "checked_replay", "experts_in_turn"]
@@ -70,11 +71,10 @@ def checked_replay(name: str, indices: Tensor, tokens: int, rule: Rule) -> Tenso
 
 def check_range(name: str, indices: Tensor, num_experts: int) -> None:
     """Raise if an index is not that of an expert, if values can be read without a device synchronisation."""
-    if indices.is_floating_point() or indices.dtype == torch.bool:
+    check_tensor(name, "indices", indices)
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
         raise TypeError(f"{name}: indices must be integers, got {indices.dtype}")
-    if has_values() and indices.is_cpu and indices.numel():
-        low, high = indices.aminmax()
+    if is_plain(indices):
+        low, high = (end.item() for end in indices.aminmax())
         if low < 0 or high >= num_experts:
-            raise ValueError(
-                f"{name}: indices must be in [0, {num_experts - 1}], got {int(low)} to {int(high)}"
-            )
+            raise ValueError(f"{name}: indices must be in [0, {num_experts - 1}], got {low} to {high}")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.kernels.availability import has_values
+from khot.relaxations._plain_arguments import check_tensor
 
 __all__ = ["KnowsPadding", "real_of", "real_tokens"]
 
@@ -24,8 +25,7 @@ def real_tokens(name: str, mask: Tensor | None, shape: torch.Size | tuple[int, .
     """
     if mask is None:
         return None
-    if not isinstance(mask, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: mask must be a torch.Tensor, got {type(mask).__name__}")
+    check_tensor(name, "mask", mask)
     flat = torch.Size(shape).numel()
     if tuple(mask.shape) not in (tuple(shape), (flat,)):
         raise ValueError(
@@ -46,6 +46,7 @@ def real_tokens(name: str, mask: Tensor | None, shape: torch.Size | tuple[int, .
 
 def real_of(name: str, mask: Tensor | None, tokens: int) -> Tensor | None:
     """The same for ``tokens`` tokens, whose original shape is that of the mask."""
-    if mask is None or mask.numel() != tokens:
-        return real_tokens(name, mask, (tokens,))
-    return real_tokens(name, mask, mask.shape)
+    if mask is None:
+        return None
+    check_tensor(name, "mask", mask)
+    return real_tokens(name, mask, mask.shape if mask.numel() == tokens else (tokens,))

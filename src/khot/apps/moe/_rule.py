@@ -6,10 +6,24 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from torch import Tensor
+
 from khot import estimators
 from khot.estimators import Estimator
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_choice, check_integer, is_number
 
-__all__ = ["GROUP_SCORES", "ROUTINGS", "SCORES", "GroupScore", "Routing", "Rule", "Score", "chosen_estimator"]
+__all__ = [
+    "GROUP_SCORES",
+    "ROUTINGS",
+    "SCORES",
+    "GroupScore",
+    "Routing",
+    "Rule",
+    "Score",
+    "check_rule_temperature",
+    "chosen_estimator",
+]
 
 Score = Literal["softmax", "sigmoid", "sqrtsoftplus"]
 Routing = Literal["topk", "sigmoid_topk", "straight_through", "sampled", "sparse"]
@@ -36,24 +50,22 @@ class Rule:
 
     def checked(self, name: str) -> Rule:
         """This rule, after checking that its settings fit together."""
-        _check_count(name, "num_experts", self.num_experts)
-        _check_count(name, "k", self.k)
+        check_integer(name, "num_experts", self.num_experts)
+        check_integer(name, "k", self.k)
         if self.k > self.num_experts:
             raise ValueError(f"{name}: k must be at most num_experts = {self.num_experts}, got {self.k}")
-        _check_choice(name, "routing", self.routing, ROUTINGS)
-        _check_choice(name, "score", self.score, SCORES)
-        _check_choice(name, "group_score", self.group_score, GROUP_SCORES)
+        check_choice(name, "routing", self.routing, ROUTINGS)
+        check_choice(name, "score", self.score, SCORES)
+        check_choice(name, "group_score", self.group_score, GROUP_SCORES)
         factor = self.scaling_factor
-        if factor != "unit" and not (
-            isinstance(factor, (int, float)) and math.isfinite(factor) and factor > 0  # pyright: ignore[reportUnnecessaryIsInstance]
-        ):
+        if factor != "unit" and not (is_number(factor) and math.isfinite(factor) and factor > 0):
             raise ValueError(f"{name}: scaling_factor must be a positive number or 'unit', got {factor!r}")
         self._check_groups(name)
         return self
 
     def _check_groups(self, name: str) -> None:
-        _check_count(name, "num_groups", self.num_groups)
-        _check_count(name, "kept_groups", self.kept_groups)
+        check_integer(name, "num_groups", self.num_groups)
+        check_integer(name, "kept_groups", self.kept_groups)
         if self.num_experts % self.num_groups:
             raise ValueError(
                 f"{name}: num_groups must divide num_experts = {self.num_experts}, got {self.num_groups}"
@@ -93,6 +105,13 @@ class Rule:
         return 1 / at_zero[self.score]
 
 
+def check_rule_temperature(name: str, routing: str, temperature: float) -> None:
+    """Check the temperature, which ``routing="topk"`` has not."""
+    check_temperature(name, temperature)
+    if routing == "topk" and (isinstance(temperature, Tensor) or temperature != 1.0):
+        raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
+
+
 def chosen_estimator(
     name: str, routing: str, estimator: str | Estimator | None, design: str | None
 ) -> Estimator | None:
@@ -110,15 +129,3 @@ def chosen_estimator(
             "which needs losses"
         )
     return chosen
-
-
-def _check_count(name: str, argument: str, value: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"{name}: {argument} must be an integer, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name}: {argument} must be at least 1, got {value}")
-
-
-def _check_choice(name: str, argument: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name}: unknown {argument} {value!r}; choose from {', '.join(known)}")

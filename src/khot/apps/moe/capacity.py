@@ -10,6 +10,7 @@ from torch import Tensor
 
 from khot.apps.moe._choice import check_range
 from khot.apps.moe._masks import real_of
+from khot.relaxations._plain_arguments import check_choice, check_integer, check_tensor, is_number
 
 __all__ = ["Capped", "Drop", "apply_capacity", "check_capacity", "sorted_by_expert"]
 
@@ -70,6 +71,9 @@ def apply_capacity(
     check_capacity(name, capacity, capacity_factor, drop)
     if capacity is None and capacity_factor is None:
         raise ValueError(f"{name}: give capacity or capacity_factor")
+    check_tensor(name, "weights", weights)
+    check_tensor(name, "indices", indices)
+    check_integer(name, "num_experts", num_experts)
     if indices.dim() != 2 or weights.shape != indices.shape:
         raise ValueError(
             f"{name}: weights and indices must have one shape (tokens, k), "
@@ -114,18 +118,12 @@ def check_capacity(name: str, capacity: int | None, capacity_factor: float | Non
     if capacity is not None and capacity_factor is not None:
         raise ValueError(f"{name}: give capacity or capacity_factor, not both")
     if capacity is not None:
-        if not isinstance(capacity, int) or isinstance(capacity, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"{name}: capacity must be an integer, got {capacity!r}")
-        if capacity < 1:
-            raise ValueError(f"{name}: capacity must be at least 1, got {capacity}")
+        check_integer(name, "capacity", capacity)
     if capacity_factor is not None and not (
-        isinstance(capacity_factor, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
-        and math.isfinite(capacity_factor)
-        and capacity_factor > 0
+        is_number(capacity_factor) and math.isfinite(capacity_factor) and capacity_factor > 0
     ):
         raise ValueError(f"{name}: capacity_factor must be a positive number, got {capacity_factor!r}")
-    if drop not in _DROPS:
-        raise ValueError(f"{name}: unknown drop {drop!r}; choose from {', '.join(_DROPS)}")
+    check_choice(name, "drop", drop, _DROPS)
 
 
 def _bounds(experts: Tensor, num_experts: int) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 from khot.apps.moe._masks import KnowsPadding
+from khot.relaxations._plain_arguments import is_number
 
 __all__ = ["CountsExperts", "balance_experts", "computes_again", "update_correction_biases"]
 
@@ -180,5 +181,5 @@ def _with_bias(model: nn.Module) -> list[CountsExperts]:
 
 
 def _check_rate(name: str, rate: float) -> None:
-    if not (isinstance(rate, (int, float)) and math.isfinite(rate) and rate >= 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (is_number(rate) and math.isfinite(rate) and rate >= 0):
         raise ValueError(f"{name}: rate must be a number of at least 0, got {rate!r}")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from khot.apps.moe._masks import KnowsPadding, real_of, real_tokens
-from khot.apps.moe._rule import SCORES, Score
+from khot.apps.moe._rule import SCORES, Score, check_rule_temperature
 from khot.apps.moe._scores import scores_of, wide_linear
 from khot.apps.moe.capacity import check_capacity
-from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_choice, check_floating, check_integer
 from khot.relaxations.entries import topk_entries
 
 __all__ = ["ExpertChoice", "ExpertChoiceRouter"]
@@ -85,19 +85,13 @@ class ExpertChoiceRouter(KnowsPadding):
         super().__init__()
         name = type(self).__name__
         for argument, value in (("hidden", hidden), ("num_experts", num_experts)):
-            if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}")
+            check_integer(name, argument, value)
         check_capacity(name, capacity, capacity_factor, "probability")
         if capacity is None and capacity_factor is None:
             raise ValueError(f"{name}: give capacity_factor or capacity")
-        if score not in SCORES:
-            raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
-        if routing not in get_args(TokenRouting):
-            known = ", ".join(get_args(TokenRouting))
-            raise ValueError(f"{name}: unknown routing {routing!r}; choose from {known}")
-        if routing == "topk" and temperature != 1.0:
-            raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
-        check_temperature(name, temperature)
+        check_choice(name, "score", score, SCORES)
+        check_choice(name, "routing", routing, get_args(TokenRouting))
+        check_rule_temperature(name, routing, temperature)
         self.capacity, self.capacity_factor = capacity, capacity_factor
         self.score, self.routing, self.temperature = score, routing, temperature
         self.weight = nn.Parameter(torch.empty(num_experts, hidden, device=device, dtype=dtype))
@@ -114,6 +108,7 @@ class ExpertChoiceRouter(KnowsPadding):
         A capacity from ``capacity_factor`` counts padding too, so that shapes do not depend on the mask.
         """
         name = type(self).__name__
+        check_floating(name, "hidden_states", hidden_states)
         if hidden_states.shape[-1:] != self.weight.shape[1:]:
             raise ValueError(
                 f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "

@@ -8,9 +8,16 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from khot.apps.moe._choice import check_range
 from khot.apps.moe._grouped import grouped_linear, lengths
 from khot.apps.moe.capacity import sorted_by_expert
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import (
+    check_choice,
+    check_floating,
+    check_integer,
+    check_switch,
+    check_tensor,
+)
 
 __all__ = ["Activation", "Experts", "spread_over_modules"]
 
@@ -61,12 +68,9 @@ class Experts(nn.Module):
     ) -> None:
         super().__init__()
         for argument, value in (("num_experts", num_experts), ("hidden", hidden), ("width", width)):
-            if not isinstance(value, int) or value < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ValueError(f"Experts: {argument} must be a positive integer, got {value!r}")
+            check_integer("Experts", argument, value)
         check_switch("Experts", "gated", gated)
-        if activation not in get_args(Activation):
-            known = ", ".join(get_args(Activation))
-            raise ValueError(f"Experts: unknown activation {activation!r}; choose from {known}")
+        check_choice("Experts", "activation", activation, get_args(Activation))
         self.num_experts, self.activation, self.gated = num_experts, activation, gated
         into = torch.empty(num_experts, (1 + gated) * width, hidden, device=device, dtype=dtype)
         self.register_parameter("gate_up_proj" if gated else "up_proj", nn.Parameter(into))
@@ -90,14 +94,35 @@ class Experts(nn.Module):
         Returns:
             (T, hidden).
         """
+        self._check(hidden_states, indices, weights)
         places = indices.reshape(-1)
         k = indices.shape[-1]
-        order, ends = sorted_by_expert(places, self.num_experts)
+        try:
+            order, ends = sorted_by_expert(places, self.num_experts)
+        except RuntimeError:  # on the CPU, of indices out of range; to look for them first takes longer
+            check_range("Experts", indices, self.num_experts + 1)
+            raise
         computed = self.compute(hidden_states[order // k], ends)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         each = computed[back].view(*indices.shape, computed.shape[-1])
         each = each * weights.to(computed.dtype).unsqueeze(-1)
         return each.sum(1).to(hidden_states.dtype)
+
+    def _check(self, hidden_states: Tensor, indices: Tensor, weights: Tensor) -> None:
+        hidden = self.down_proj.shape[1]
+        check_floating("Experts", "hidden_states", hidden_states)
+        check_floating("Experts", "weights", weights)
+        check_tensor("Experts", "indices", indices)
+        if hidden_states.dim() != 2 or hidden_states.shape[1] != hidden:
+            raise ValueError(
+                f"Experts: hidden_states must have the shape (tokens, {hidden}), "
+                f"got {tuple(hidden_states.shape)}"
+            )
+        if indices.dim() != 2 or len(indices) != len(hidden_states) or weights.shape != indices.shape:
+            raise ValueError(
+                f"Experts: indices and weights must have one shape (tokens, k) with {len(hidden_states)} "
+                f"tokens, got {tuple(indices.shape)} and {tuple(weights.shape)}"
+            )
 
     def compute(self, rows: Tensor, ends: Tensor) -> Tensor:
         """The output of each expert for its segment of ``rows`` (P, hidden), which ends at ``ends[e]``."""

@@ -13,6 +13,7 @@ from khot.apps.moe.capacity import Drop, apply_capacity, check_capacity, sorted_
 from khot.apps.moe.expert_choice import ExpertChoice, ExpertChoiceRouter
 from khot.apps.moe.experts import Experts, spread_over_modules
 from khot.apps.moe.router import Routed, TopKRouter
+from khot.relaxations._plain_arguments import check_floating, check_switch
 
 __all__ = ["MoE"]
 
@@ -58,13 +59,18 @@ class MoE(nn.Module):
         drop: Drop = "probability",
     ) -> None:
         super().__init__()
+        for argument, module in (("router", router), ("shared", shared), ("shared_gate", shared_gate)):
+            optional = argument != "router"
+            if not (isinstance(module, nn.Module) or (optional and module is None)):
+                kind = "a torch module or None" if optional else "a torch module"
+                raise TypeError(f"MoE: {argument} must be {kind}, got {module!r}")
         check_capacity("MoE", capacity, capacity_factor, drop)
         if isinstance(router, ExpertChoiceRouter) and (capacity is not None or capacity_factor is not None):
             raise ValueError("MoE: the capacity of an ExpertChoiceRouter is its own; leave out the layer's")
         if shared_gate is not None and shared is None:
             raise ValueError("MoE: shared_gate needs shared")
         self.router = router
-        self.experts = experts if isinstance(experts, Experts) else nn.ModuleList(experts)
+        self.experts = experts if isinstance(experts, Experts) else nn.ModuleList(_modules(experts))
         count = experts.num_experts if isinstance(experts, Experts) else len(self.experts)  # pyright: ignore
         wanted = getattr(router, "num_experts", count)
         if wanted != count:
@@ -114,6 +120,10 @@ class MoE(nn.Module):
             return_routing: return ``(output, routing)``, for losses and statistics. The weights of the
                 routing are 0 for dropped pairs.
         """
+        check_floating("MoE", "hidden_states", hidden_states)
+        check_switch("MoE", "return_routing", return_routing)
+        if not hidden_states.dim():
+            raise ValueError("MoE: hidden_states must have at least one dimension, got a scalar tensor")
         real = real_tokens("MoE", mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
         if real is None and isinstance(self.router, KnowsPadding):
@@ -183,3 +193,10 @@ class MoE(nn.Module):
             computed = spread_over_modules(self.experts, rows, ends)
         each = computed * weights.to(computed.dtype).unsqueeze(-1)
         return torch.zeros_like(flat, dtype=each.dtype).index_add(0, tokens, each).to(flat.dtype)
+
+
+def _modules(experts: Iterable[nn.Module]) -> list[nn.Module]:
+    found: list[nn.Module] = list(experts) if isinstance(experts, Iterable) else []  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not found or not all(isinstance(expert, nn.Module) for expert in found):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"MoE: experts must be Experts or torch modules, got {experts!r}")
+    return found

@@ -29,6 +29,8 @@ from khot.apps.moe._rule import SCORES, Score
 from khot.apps.moe._scores import probabilities
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import Group
+from khot.relaxations._plain_arguments import check_choice, check_floating, check_integer, check_tensor
+from khot.relaxations.straight_through import straight_through
 
 __all__ = ["BalanceOver", "load_balance_loss", "z_loss"]
 
@@ -79,12 +81,10 @@ def load_balance_loss(
     Reference: Fedus, Zoph & Shazeer (2022), Switch Transformers, arXiv:2101.03961.
     """
     name = "load_balance_loss"
-    if kind not in _KINDS:
-        raise ValueError(f"{name}: unknown kind {kind!r}; choose from {', '.join(_KINDS)}")
+    check_choice(name, "kind", kind, _KINDS)
 
     def checked() -> tuple[int, dict[str, Any]]:
-        if score not in SCORES:
-            raise ValueError(f"{name}: unknown score {score!r}; choose from {', '.join(SCORES)}")
+        check_choice(name, "score", score, SCORES)
         _check_pair(name, logits, indices)
         check_range(name, indices, logits.shape[1])
         if kind != "sequence" and sequences is not None:
@@ -94,7 +94,8 @@ def load_balance_loss(
         return len(logits), facts
 
     if kind == "global":  # a mistake in one process is an error in all
-        agreed_sizes(name, Group(group), logits.device, checked)
+        device = logits.device if isinstance(logits, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
+        agreed_sizes(name, Group(group), device, checked)
     else:
         checked()
     tokens, experts = logits.shape
@@ -140,26 +141,31 @@ def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     Reference: Zoph et al. (2022), ST-MoE, arXiv:2202.08906.
     """
     _check_logits("z_loss", logits)
-    squares = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1).square()
+    sums = logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1)
+    largest = torch.finfo(sums.dtype).max ** 0.5 / 2  # whose square is finite; beyond it the gradient stays
+    near = straight_through(sums, sums.clamp(-largest, largest))
+    squares = torch.where(sums.isfinite(), near, sums).square()
     if squares.dim() == 1:
         real = real_of("z_loss", mask, len(squares))
     else:
         real = real_tokens("z_loss", mask, squares.shape)
     squares = squares.reshape(-1)
     if real is None:
-        return squares.sum() / max(len(squares), 1)
-    return torch.where(real, squares, 0).sum() / real.sum().clamp_min(1)
+        return (squares / max(len(squares), 1)).sum()
+    return (torch.where(real, squares, 0) / real.sum().clamp_min(1)).sum()
 
 
 def _check_logits(name: str, logits: Tensor) -> None:
     if not isinstance(logits, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name}: logits must be the tensor of one router, got {type(logits).__name__}")
+    check_floating(name, "logits", logits)
 
 
 def _check_pair(name: str, logits: Tensor, indices: Tensor) -> None:
     _check_logits(name, logits)
     if logits.dim() != 2:
         raise ValueError(f"{name}: logits must have the shape (tokens, experts), got {tuple(logits.shape)}")
+    check_tensor(name, "indices", indices)
     if indices.dim() != 2 or len(indices) != len(logits):
         raise ValueError(
             f"{name}: indices must have the shape (tokens, k) with {len(logits)} tokens, "
@@ -172,6 +178,7 @@ def _sequences(name: str, tokens: int, sequences: int | None, mask: Tensor | Non
         if mask is None or mask.dim() != 2:
             raise ValueError(f"{name}: kind='sequence' needs sequences, or a mask (sequences, length)")
         return len(mask)
-    if not isinstance(sequences, int) or sequences < 1 or tokens % sequences:  # pyright: ignore[reportUnnecessaryIsInstance]
+    check_integer(name, "sequences", sequences)
+    if tokens % sequences:
         raise ValueError(f"{name}: sequences must divide the {tokens} tokens, got {sequences!r}")
     return sequences

@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from khot.apps.moe._choice import checked_replay
 from khot.apps.moe._gate_recipe import Recipe, find_recipe, tensors_of
 from khot.apps.moe._masks import real_of
-from khot.apps.moe._rule import Routing, Rule, chosen_estimator
+from khot.apps.moe._rule import Routing, Rule, check_rule_temperature, chosen_estimator
 from khot.apps.moe._scores import wide_linear
 from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
-from khot.relaxations._arguments import check_temperature
 from khot.relaxations._plain_arguments import check_switch
 
 __all__ = ["replace_router", "restore_router"]
@@ -96,7 +95,11 @@ def replace_router(
             f"{name}: {type(model).__name__} has no module 'gate' or 'router' beside 'experts'; "
             "routers of transformers 4 stand inside the block and cannot be replaced"
         )
-    check_temperature(name, temperature)
+    check_rule_temperature(name, routing, temperature)
+    if isinstance(temperature, Tensor) and temperature.numel() != 1:
+        raise ValueError(
+            f"{name}: temperature must be one number, got a tensor of shape {tuple(temperature.shape)}"
+        )
     chosen = chosen_estimator(name, routing, estimator, design)
     made: list[tuple[nn.Module, type[nn.Module], Recipe, Rule]] = []
     for gate in gates.values():
@@ -116,8 +119,6 @@ def replace_router(
             estimator=chosen,
         ).checked(name)
         if routing == "topk":
-            if temperature != 1.0:
-                raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
             recipe = replace(recipe, renormalise=rule.renormalise, scaling_factor=rule.factor)
             if not rule.renormalise and recipe.score == "softmax of the chosen":
                 recipe = replace(

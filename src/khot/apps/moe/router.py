@@ -29,13 +29,27 @@ from torch import Tensor, nn
 
 from khot.apps.moe._choice import checked_replay, experts_in_turn
 from khot.apps.moe._masks import real_of, real_tokens
-from khot.apps.moe._rule import ROUTINGS, GroupScore, Routing, Rule, Score, chosen_estimator
+from khot.apps.moe._rule import (
+    ROUTINGS,
+    GroupScore,
+    Routing,
+    Rule,
+    Score,
+    check_rule_temperature,
+    chosen_estimator,
+)
 from khot.apps.moe._scores import probabilities, wide_linear
 from khot.apps.moe._weights import finished, routed
 from khot.apps.moe.correction import CountsExperts
 from khot.estimators import Estimator
 from khot.nn._tempered import Tempered
-from khot.relaxations._plain_arguments import check_switches
+from khot.relaxations._plain_arguments import (
+    check_floating,
+    check_generator,
+    check_integer,
+    check_switches,
+    is_number,
+)
 
 __all__ = ["Routed", "TopKRouter"]
 
@@ -59,6 +73,7 @@ class TopKRouter(CountsExperts, Tempered):
 
     The interface is that of transformers 5: ``router(hidden_states) -> (logits, weights, indices)``, with one
     parameter ``weight`` (experts, hidden). Cost: the logits, O(T·E·hidden), and a top-k of E per token.
+    ``torch.compile`` has a graph break where ``"sampled"`` draws, in training.
 
     Args:
         hidden: the length of a token's vector.
@@ -132,12 +147,12 @@ class TopKRouter(CountsExperts, Tempered):
             float32=float32,
         )
         soft = routing != "topk"
-        if not soft and (temperature != 1.0 or learn_temperature):
+        check_rule_temperature(name, routing, temperature)
+        if not soft and learn_temperature:
             raise ValueError(f"{name}: routing='topk' has no temperature, got {temperature}")
         super().__init__(temperature if soft else None, learn_temperature)
-        if not isinstance(hidden, int) or hidden < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"{name}: hidden must be a positive integer, got {hidden!r}")
-        if not (isinstance(jitter, (int, float)) and 0 <= jitter < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        check_integer(name, "hidden", hidden)
+        if not (is_number(jitter) and 0 <= jitter < 1):
             raise ValueError(f"{name}: jitter must be in [0, 1), got {jitter!r}")
         self.rule = Rule(
             num_experts,
@@ -220,6 +235,8 @@ class TopKRouter(CountsExperts, Tempered):
             index.
         """
         name = type(self).__name__
+        check_floating(name, "hidden_states", hidden_states)
+        check_generator(name, generator)
         if hidden_states.shape[-1:] != self.weight.shape[1:]:
             raise ValueError(
                 f"{name}: hidden_states must have the last dimension {self.weight.shape[1]}, "

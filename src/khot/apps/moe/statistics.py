@@ -19,6 +19,7 @@ from khot.apps.moe.replay import routers_of
 from khot.apps.moe.router import Routed
 from khot.parallel._agreement import agreed_sizes
 from khot.parallel._group import Group, ProcessGroup
+from khot.relaxations._plain_arguments import check_choice, check_integer, check_tensor
 
 __all__ = ["RoutingStatistics", "RoutingStep", "watch_routing"]
 
@@ -82,12 +83,8 @@ class RoutingStatistics:
         kind: Literal["local", "global"] = "local",
         group: ProcessGroup | None = None,
     ) -> None:
-        if not isinstance(num_experts, int) or num_experts < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(
-                f"RoutingStatistics: num_experts must be a positive integer, got {num_experts!r}"
-            )
-        if kind not in ("local", "global"):
-            raise ValueError(f"RoutingStatistics: kind must be 'local' or 'global', got {kind!r}")
+        check_integer("RoutingStatistics", "num_experts", num_experts)
+        check_choice("RoutingStatistics", "kind", kind, ("local", "global"))
         self.num_experts, self.name = num_experts, name
         self._processes = Group(group) if kind == "global" else None
         self.steps: list[RoutingStep] = []
@@ -108,11 +105,14 @@ class RoutingStatistics:
         name = type(self).__name__
 
         def checked() -> tuple[int, dict[str, Any]]:
+            check_tensor(name, "indices", indices)
             if indices.dim() != 2:
                 raise ValueError(
                     f"{name}: indices must have the shape (tokens, k), got {tuple(indices.shape)}"
                 )
             check_range(name, indices, self.num_experts)
+            if kept is not None:
+                check_tensor(name, "kept", kept)
             if kept is not None and (kept.shape != indices.shape or kept.dtype != torch.bool):
                 raise ValueError(
                     f"{name}: kept must be boolean of the shape of indices, {tuple(indices.shape)}, "
@@ -124,7 +124,8 @@ class RoutingStatistics:
         if self._processes is None:
             checked()
         else:  # a mistake in one process is an error in all
-            agreed_sizes(name, self._processes, indices.device, checked)
+            device = indices.device if isinstance(indices, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
+            agreed_sizes(name, self._processes, device, checked)
         device, indices = indices.device, indices.detach().cpu()
         tokens = len(indices)
         real = real_of(name, mask, tokens)

@@ -24,9 +24,9 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor
 
+from khot.apps.neighbors._graphless import graphless
 from khot.apps.neighbors._nearness import Metric, blocks, nearness, unit_vectors
 from khot.apps.neighbors._pairs import Pairs, pairs_of
-from khot.apps.neighbors._recomputed import recomputed
 from khot.losses._reduction import Reduction, check_reduction
 from khot.losses.topk_cross_entropy import log_weights
 from khot.nn._layer import whole_k
@@ -46,7 +46,8 @@ class NeighborLoss(Tempered):
 
     It is called like the losses of pytorch-metric-learning, and works with their miners and
     ``CrossBatchMemory``. Cost: distances between all queries and references and one top-k per query, in
-    blocks.
+    blocks. ``torch.compile`` has a graph break here, because how many neighbours are asked depends on the
+    labels.
 
     Args:
         k: how many neighbours, an integer ≥ 1. For a query with fewer references of its label, k is reduced
@@ -160,7 +161,7 @@ class NeighborLoss(Tempered):
         for rows in parts:
             part = functools.partial(self._block, pairs, rows)
             inputs = queries[rows], references, temperature
-            results.append(recomputed(part, *inputs) if again else part(*inputs))
+            results.append(graphless(part, *inputs) if again else part(*inputs))
         if not results:
             losses, counted = queries.sum(-1), torch.zeros(0, dtype=torch.bool, device=queries.device)
         else:

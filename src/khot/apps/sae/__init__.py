@@ -9,9 +9,10 @@
   :func:`top_examples` and :func:`write_report` help to interpret latents.
 """
 
-from khot.apps.sae.activations import ActivationStore, collect_activations
+from khot.apps.sae.activations import ActivationStore
 from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.batches import ShuffledActivations
+from khot.apps.sae.collecting import collect_activations
 from khot.apps.sae.examples import LatentExamples, latent_density, top_examples
 from khot.apps.sae.metrics import core_metrics, language_model_metrics
 from khot.apps.sae.report import write_report

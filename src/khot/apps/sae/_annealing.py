@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from khot.apps.sae._options import ACTIVATIONS, Options
+from khot.relaxations._plain_arguments import is_number
 
 __all__ = ["Anneals"]
 
@@ -22,8 +23,8 @@ class Anneals(nn.Module):
         Args:
             progress: in [0, 1]; part of the ``state_dict``.
         """
-        if not 0 <= progress <= 1:
-            raise ValueError(f"SparseAutoencoder: progress must be in [0, 1], got {progress}")
+        if not (is_number(progress) and 0 <= progress <= 1):
+            raise ValueError(f"SparseAutoencoder: progress must be in [0, 1], got {progress!r}")
         self.progress = float(progress)
 
     def annealed(self) -> tuple[float, float | None]:

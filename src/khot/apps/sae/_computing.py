@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,6 +15,7 @@ from khot.apps.sae._entry_gradients import weighted_rows
 from khot.apps.sae._selecting import Selected, Weights, select_latents
 from khot.apps.sae._unexplained import fraction_of
 from khot.parallel._group import Group
+from khot.relaxations._plain_arguments import check_tensor
 
 __all__ = ["Computes", "padded", "placed"]
 
@@ -64,6 +67,7 @@ class Computes(Anneals):
 
     def decode_entries(self, acts: Tensor, indices: Tensor) -> Tensor:
         """Reconstruct from activations and indices (…, K)."""
+        check_tensor("SparseAutoencoder.decode", "indices", indices)
         if acts.shape != indices.shape:
             raise ValueError(
                 "SparseAutoencoder.decode: acts and indices must have one shape, "
@@ -84,11 +88,13 @@ class Computes(Anneals):
         weights = self.weights()
         if options.activation == "batch_topk" and not self.training:
             assert self.threshold is not None
-            if float(self.threshold) < 0:
-                raise RuntimeError(
-                    "SparseAutoencoder: the threshold of batch_topk is not known: train, or call "
-                    "fit_threshold(x)"
-                )
+            unknown = (
+                "SparseAutoencoder: the threshold of batch_topk is not known: train, or call fit_threshold(x)"
+            )
+            if torch.compiler.is_compiling():  # a compiled graph cannot branch on a value
+                cast("Any", torch)._assert_async(self.threshold >= 0, unknown)
+            elif float(self.threshold) < 0:
+                raise RuntimeError(unknown)
             weights = weights._replace(threshold=self.threshold)
         ragged = options.activation in ("batch_topk", "jumprelu")
         return select_latents(
@@ -124,6 +130,7 @@ class Computes(Anneals):
 
     def rows_of(self, x: Tensor) -> tuple[Tensor, torch.Size]:
         """Inputs as (B, d_in) in the parameters' dtype, and their shape without the last dimension."""
+        check_tensor("SparseAutoencoder", "x", x)
         if not x.is_floating_point() or x.shape[-1:] != (self.options.d_in,):
             raise ValueError(
                 f"SparseAutoencoder: x must be floating-point with the last dimension {self.options.d_in}, "
@@ -132,6 +139,7 @@ class Computes(Anneals):
         return x.reshape(-1, self.options.d_in).to(self.W_enc.dtype), x.shape[:-1]
 
     def _target(self, y: Tensor, shape: torch.Size) -> Tensor:
+        check_tensor("SparseAutoencoder", "y", y)
         if y.shape != (*shape, self.options.d_out):
             raise ValueError(
                 f"SparseAutoencoder: y must have the shape {(*shape, self.options.d_out)}, got "
@@ -146,7 +154,8 @@ def padded(found: Selected, count: int) -> tuple[Tensor, Tensor]:
     if found.per_row:
         return acts.view(count, found.per_row), layout.indices.view(count, found.per_row)
     inside = torch.arange(len(acts), device=acts.device) - layout.starts[layout.rows]
-    longest = int(inside.max()) + 1 if len(acts) else 0
+    ends = torch.cat([layout.starts[1:], layout.starts.new_full((1,), len(acts))])
+    longest = int((ends - layout.starts).max()) if count else 0
     places = (layout.rows, inside)
     return (
         acts.new_zeros(count, longest).index_put(places, acts),

@@ -58,11 +58,15 @@ def entry_values(
         bias: the bias of the encoder, (M,).
         layout: the layout of the entries.
     """
+    if not torch.is_grad_enabled():  # where Dynamo cannot trace these functions either
+        return values
     return cast(Tensor, _EntryValues.apply(values, inputs, centre, weight, bias, *layout))  # pyright: ignore[reportUnknownMemberType]
 
 
 def weighted_rows(values: Tensor, table: Tensor, layout: Layout) -> Tensor:
     """For each row, the sum (B, d) over its entries of vectors in ``table`` (M, d) times ``values`` (E,)."""
+    if not torch.is_grad_enabled():
+        return _bags(layout.indices, table, layout.starts, values)
     return cast(Tensor, _WeightedRows.apply(values, table, *layout))  # pyright: ignore[reportUnknownMemberType]
 
 

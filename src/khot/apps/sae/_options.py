@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch, is_integer, is_number
 
 __all__ = ["ACTIVATIONS", "Activation", "Options"]
 
@@ -25,7 +26,7 @@ _SWITCHES = (
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of :class:`khot.apps.sae.SparseAutoencoder`, which documents them."""
+    """The settings of :class:`khot.apps.sae.SparseAutoencoder`, which documents them; None for a default."""
 
     d_in: int
     num_latents: int
@@ -45,19 +46,15 @@ class Options:
     candidates: int
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, by name."""
+        """Refuse what cannot be, by name, and fill in defaults."""
+        self._fill("subtract_b_dec", not self.transcoder)
         for field in _SWITCHES:
             check_switch("SparseAutoencoder", field, getattr(self, field))
-            object.__setattr__(self, field, bool(getattr(self, field)))  # also NumPy's, which JSON lacks
+            self._set(field, bool(getattr(self, field)))  # also NumPy's, which JSON lacks
+        self._fill("d_out", self.d_in)
         for field in ("d_in", "num_latents", "d_out"):
-            self._require(
-                field, "an integer ≥ 1", _is_integer(getattr(self, field)) and getattr(self, field) >= 1
-            )
-        self._require(
-            "k",
-            f"an integer in 1 … {self.num_latents}",
-            _is_integer(self.k) and 1 <= self.k <= self.num_latents,
-        )
+            self._require_integer(field, "≥ 1", 1)
+        self._require_integer("k", f"in 1 … {self.num_latents}", 1, self.num_latents)
         self._require("activation", f"one of {', '.join(ACTIVATIONS)}", self.activation in ACTIVATIONS)
         if self.subtract_b_dec and self.transcoder:
             raise ValueError(
@@ -74,29 +71,25 @@ class Options:
                 "SparseAutoencoder: scale_by_decoder_norm must be False for jumprelu: its thresholds "
                 "are of each latent"
             )
-        ends = self.prefixes
-        rising = all(a < b for a, b in itertools.pairwise(ends))
-        self._require(
-            "prefixes",
-            f"rising integers in 1 … {self.num_latents}, the last {self.num_latents}",
-            not ends
-            or (all(map(_is_integer, ends)) and rising and ends[0] >= 1 and ends[-1] == self.num_latents),
-        )
-        self._require("k_aux", "an integer ≥ 1", _is_integer(self.k_aux) and self.k_aux >= 1)
-        self._require("k_start", "a number ≥ 1", _is_number(self.k_start) and self.k_start >= 1)
+        self._set_prefixes()
+        self._fill("k_aux", max(self.d_out // 2, 1))
+        self._require_integer("k_aux", "≥ 1", 1)
+        self._require("k_start", "a number ≥ 1", _is_finite(self.k_start) and self.k_start >= 1)
         pair = self.temperature
         self._require(
             "temperature",
             "two numbers > 0, at first and at last",
-            len(pair) == 2 and all(_is_number(tau) and tau > 0 for tau in pair),
+            _is_sequence(pair) and len(pair) == 2 and all(_is_finite(tau) and tau > 0 for tau in pair),
         )
-        self._require(
+        self._set("k_start", float(self.k_start))
+        self._set("temperature", tuple(float(tau) for tau in pair))
+        most = min(self.k * self.k_start, self.num_latents)
+        self._fill("candidates", min(max(4 * self.k, round(most)), self.num_latents))
+        self._require_integer(
             "candidates",
-            f"an integer in {math.ceil(self.k * self.k_start)} (k · k_start) … {self.num_latents}",
-            _is_integer(self.candidates)
-            and min(math.ceil(self.k * self.k_start), self.num_latents)
-            <= self.candidates
-            <= self.num_latents,
+            f"in {math.ceil(most)} (k · k_start) … {self.num_latents}",
+            math.ceil(most),
+            self.num_latents,
         )
         if self.multi_topk and self.activation != "topk":
             raise ValueError(
@@ -105,14 +98,36 @@ class Options:
         if self.activation == "jumprelu" and self.k_start != 1:
             raise ValueError(f"SparseAutoencoder: k_start has no meaning for jumprelu, got {self.k_start}")
 
+    def _set_prefixes(self) -> None:
+        """Integers that rise up to the number of latents, which may be left out."""
+        ends, last = self.prefixes, self.num_latents
+        right = _is_sequence(ends) and all(map(is_integer, ends))
+        if right and ends:
+            ends = (*ends, last) if ends[-1] != last else tuple(ends)
+            right = ends[0] >= 1 and all(a < b for a, b in itertools.pairwise(ends))
+        self._require("prefixes", f"rising integers in 1 … {last}, the last {last}", right)
+        self._set("prefixes", tuple(int(end) for end in ends))
+
+    def _fill(self, field: str, default: Any) -> None:
+        if getattr(self, field) is None:
+            self._set(field, default)
+
+    def _set(self, field: str, value: Any) -> None:
+        object.__setattr__(self, field, value)
+
+    def _require_integer(self, field: str, rule: str, least: int, most: float = math.inf) -> None:
+        value = getattr(self, field)
+        self._require(field, f"an integer {rule}", is_integer(value) and least <= value <= most)
+        self._set(field, int(value))  # also NumPy's, which JSON lacks
+
     def _require(self, field: str, rule: str, holds: bool) -> None:
         if not holds:
             raise ValueError(f"SparseAutoencoder: {field} must be {rule}, got {getattr(self, field)!r}")
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)

@@ -12,7 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from khot.relaxations.straight_through import straight_through
+
 __all__ = ["fraction_of"]
+
+_STEEPEST = 256.0  # in half precision, whose sums over tokens and latents must stay below 65504
 
 
 def fraction_of(y: Tensor, out: Tensor, variance: Tensor | None) -> Callable[[Tensor], Tensor]:
@@ -36,6 +40,11 @@ def fraction_of(y: Tensor, out: Tensor, variance: Tensor | None) -> Callable[[Te
         whole = variance * unit * unit
 
     def fraction(error: Tensor) -> Tensor:
-        return (error.to(unit.dtype) * unit).square().sum() / whole
+        squares = (error.to(unit.dtype) * unit).square().sum()
+        if error.dtype != torch.float16 or not error.numel():
+            return squares / whole
+        # A derivative 2 e / whole that half precision cannot hold would become infinite, and then NaN.
+        steepest = 2 * error.detach().abs().amax().to(unit.dtype) * unit  # times the largest number
+        return straight_through(squares / torch.maximum(whole, steepest / _STEEPEST), squares / whole)
 
     return fraction

@@ -46,7 +46,7 @@ from khot.apps.sae._options import Activation, Options
 from khot.apps.sae.files import FileFormat, read_folder, write_folder
 from khot.apps.sae.result import Latents, Reconstruction
 from khot.apps.sae.thresholds import first_threshold
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch, check_tensor
 
 __all__ = ["SparseAutoencoder"]
 
@@ -120,26 +120,26 @@ class SparseAutoencoder(Converts):
     ) -> None:
         super().__init__()
         check_switch("SparseAutoencoder", "tied", tied)
-        d_out = d_in if d_out is None else d_out
-        ends = tuple(prefixes)
-        self.options = options = Options(
-            d_in=d_in,
-            num_latents=num_latents,
-            k=k,
-            activation=activation,
-            d_out=d_out,
-            transcoder=transcoder,
-            skip=skip,
-            subtract_b_dec=not transcoder if subtract_b_dec is None else subtract_b_dec,
-            normalize_decoder=normalize_decoder,
-            scale_by_decoder_norm=scale_by_decoder_norm,
-            prefixes=(*ends, num_latents) if ends and ends[-1] != num_latents else ends,
-            k_aux=max(d_out // 2, 1) if k_aux is None else k_aux,
-            multi_topk=multi_topk,
-            k_start=k_start,
-            temperature=temperature,
-            candidates=min(max(4 * k, round(k * k_start)), num_latents) if candidates is None else candidates,
-        )
+        given: dict[str, Any] = {
+            "d_in": d_in,
+            "num_latents": num_latents,
+            "k": k,
+            "activation": activation,
+            "transcoder": transcoder,
+            "d_out": d_out,
+            "skip": skip,
+            "subtract_b_dec": subtract_b_dec,
+            "normalize_decoder": normalize_decoder,
+            "scale_by_decoder_norm": scale_by_decoder_norm,
+            "prefixes": prefixes,
+            "k_aux": k_aux,
+            "multi_topk": multi_topk,
+            "k_start": k_start,
+            "temperature": temperature,
+            "candidates": candidates,
+        }
+        self.options = options = Options(**given)
+        d_in, num_latents, d_out = options.d_in, options.num_latents, options.d_out
         kind: dict[str, Any] = {"device": device, "dtype": dtype}
         self.W_enc = nn.Parameter(torch.empty(num_latents, d_in, **kind))
         self.b_enc = nn.Parameter(torch.empty(num_latents, **kind))
@@ -182,6 +182,7 @@ class SparseAutoencoder(Converts):
             x: inputs.
             dense: return a tensor (…, num_latents) with zeros, instead of :class:`Latents`.
         """
+        check_switch("SparseAutoencoder.encode", "dense", dense)
         rows, shape = self.rows_of(x)
         found = self.select(rows)
         if not dense:
@@ -196,6 +197,7 @@ class SparseAutoencoder(Converts):
 
         ``W_skip`` is not used.
         """
+        check_tensor("SparseAutoencoder.decode", "acts", acts)
         if indices is not None:
             return self.decode_entries(acts, indices)
         if acts.shape[-1:] != (self.num_latents,):
@@ -232,6 +234,9 @@ class SparseAutoencoder(Converts):
         if y is None and self.options.d_out != self.options.d_in:
             raise ValueError(f"{name}: a transcoder from {self.options.d_in} to {self.options.d_out} needs y")
         target = rows if y is None else self._target(y, shape)
+        for argument, marks in (("mask", mask), ("dead_mask", dead_mask)):
+            if marks is not None:
+                check_tensor(name, argument, marks)
         if dead_mask is not None and (
             dead_mask.dtype != torch.bool or dead_mask.shape != (self.num_latents,)
         ):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from khot.apps.sae.activations import ActivationStore
+from khot.relaxations._plain_arguments import check_integer
 
 __all__ = ["ShuffledActivations"]
 
@@ -43,6 +44,9 @@ class ShuffledActivations:
     def __init__(
         self, store: ActivationStore, batch_size: int, *, seed: int = 0, buffer_rows: int = 1 << 17
     ) -> None:
+        check_integer("ShuffledActivations", "batch_size", batch_size)
+        check_integer("ShuffledActivations", "buffer_rows", buffer_rows)
+        check_integer("ShuffledActivations", "seed", seed, least=0)
         if not 1 <= batch_size <= len(store):
             raise ValueError(f"ShuffledActivations: batch_size must be in 1 … {len(store)}, got {batch_size}")
         if buffer_rows < batch_size:

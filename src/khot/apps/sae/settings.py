@@ -10,7 +10,7 @@ from typing import Any
 
 from khot.apps.sae._options import ACTIVATIONS, Activation
 from khot.apps.sae.autoencoder import SparseAutoencoder
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_switch, is_integer, is_number
 
 __all__ = ["TrainSettings"]
 
@@ -71,12 +71,14 @@ class TrainSettings:
         check_switch("TrainSettings", "unit_decoder", self.unit_decoder)
         object.__setattr__(self, "unit_decoder", bool(self.unit_decoder))  # JSON lacks NumPy's
         for field in ("prefixes", "temperature"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))
+            if isinstance(getattr(self, field), list):
+                object.__setattr__(self, field, tuple(getattr(self, field)))
         integers = {"num_latents": 1, "k": 1, "steps": 1, "batch_size": 2, "candidates": 0, "dead_after": 1}
         for field, least in {**integers, "seed": 0, "checkpoint_steps": 0}.items():
             value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not is_integer(value) or value < least:
                 raise ValueError(f"TrainSettings: {field} must be an integer ≥ {least}, got {value!r}")
+            object.__setattr__(self, field, int(value))
         if self.activation not in ACTIVATIONS or self.activation == "jumprelu":
             raise ValueError(
                 "TrainSettings: activation must be topk, batch_topk or sigmoid_topk (jumprelu is not "
@@ -85,10 +87,12 @@ class TrainSettings:
             )
         for field in ("learning_rate", "auxk", "clip", "warmup", "decay"):
             value = getattr(self, field)
-            if not math.isfinite(value) or value < 0 or (field == "learning_rate" and value == 0):
+            right = is_number(value) and math.isfinite(value) and value >= 0
+            if not right or (field == "learning_rate" and value == 0):
                 raise ValueError(
                     f"TrainSettings: {field} must be a number ≥ 0 (learning_rate > 0), got {value!r}"
                 )
+            object.__setattr__(self, field, float(value))
         if self.k > self.num_latents:
             raise ValueError(
                 f"TrainSettings: k must be at most num_latents = {self.num_latents}, got {self.k}"

@@ -16,6 +16,8 @@ from khot.apps.sae.autoencoder import SparseAutoencoder
 from khot.apps.sae.batches import ShuffledActivations
 from khot.apps.sae.settings import TrainSettings
 from khot.files.tensors import check_safetensors
+from khot.files.whole import check_writable
+from khot.relaxations._plain_arguments import check_integer
 
 __all__ = ["standardisation", "train"]
 
@@ -61,8 +63,14 @@ def train(
         >>> autoencoder.training, history["step"][-1]
         (False, 9)
     """
-    if output is not None:
+    for argument, value, kind in (("store", store, ActivationStore), ("settings", settings, TrainSettings)):
+        if not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"train: {argument} must be of the type {kind.__name__}, got {value!r}")
+    if stop_after is not None:
+        check_integer("train", "stop_after", stop_after, least=0)
+    if output is not None:  # now, rather than after the first steps
         check_safetensors()
+        check_writable("train", "output", Path(output))
     mean, scale = standardisation(store)
     run = RunState.start(store, settings)
     path = None if output is None else Path(output) / _STATE

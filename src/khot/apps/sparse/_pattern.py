@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from khot.relaxations._plain_arguments import is_integer
+
 __all__ = ["TRANSPOSED", "as_pattern", "grouped", "input_dimension", "ungrouped"]
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -12,9 +14,10 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 def as_pattern(name: str, pattern: str | tuple[int, int]) -> tuple[int, int]:
     """(N, M) from ``"2:4"`` or ``(2, 4)``."""
-    parts = pattern.split(":") if isinstance(pattern, str) else pattern
     try:
-        kept, of = (int(part) for part in parts)
+        kept, of = [int(part) for part in pattern.split(":")] if isinstance(pattern, str) else pattern
+        if not (is_integer(kept) and is_integer(of)):
+            raise TypeError
     except (TypeError, ValueError):
         raise ValueError(f"{name}: pattern must read 'N:M' or (N, M), as '2:4', got {pattern!r}") from None
     if not 0 <= kept <= of or of < 1:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, is_integer, is_number
 
 __all__ = ["Distribution", "check_density", "check_distribution", "layer_budgets"]
 
@@ -51,15 +51,18 @@ def layer_budgets(
     name = "layer_budgets"
     check_density(name, "density", density)
     check_distribution(name, distribution)
+    shaped = all(isinstance(shape, Sequence) for shape in shapes)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not shaped or not all(is_integer(side) and side >= 0 for shape in shapes for side in shape):
+        raise ValueError(f"{name}: shapes must be those of weights, integers of at least 0, got {shapes!r}")
     sizes = [math.prod(shape) for shape in shapes]
     if distribution == "uniform":
         return [round(density * size) for size in sizes]
     return _whole(_erdos_renyi(shapes, sizes, round(density * sum(sizes))), sizes)
 
 
-def check_density(name: str, argument: str, density: object) -> None:
+def check_density(name: str, argument: str, density: Any) -> None:
     """Check that the density is a number in [0, 1]."""
-    if isinstance(density, bool) or not isinstance(density, int | float):
+    if not is_number(density):
         raise TypeError(f"{name}: {argument} must be a number, got {density!r}")
     if not 0 <= density <= 1:
         raise ValueError(f"{name}: {argument} must be in [0, 1], got {density}")

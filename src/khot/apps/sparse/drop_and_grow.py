@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from khot.apps.sparse.budgets import check_density
+from khot.relaxations._plain_arguments import check_integer
 from khot.relaxations.hard import hard_topk
 
 __all__ = ["DropAndGrow"]
@@ -45,8 +46,7 @@ class DropAndGrow:
 
     def __post_init__(self) -> None:
         check_density("DropAndGrow", "fraction", self.fraction)
-        if not isinstance(self.until, int) or self.until < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ValueError(f"DropAndGrow: until must be a positive integer, got {self.until!r}")
+        check_integer("DropAndGrow", "until", self.until)
 
     def share(self, step: int) -> float:
         """The share of the kept weights that is exchanged at a step."""

@@ -20,6 +20,7 @@ N:M sparsity, arXiv:2102.04010.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -27,8 +28,10 @@ from torch import Tensor
 
 from khot.apps.sparse._pattern import as_pattern, grouped, ungrouped
 from khot.apps.sparse.budgets import check_density
+from khot.kernels.availability import is_plain
 from khot.nn._tempered import Tempered
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._arguments import check_temperature
+from khot.relaxations._plain_arguments import check_switch, is_integer
 from khot.relaxations.facade import topk
 from khot.relaxations.hard import hard_topk
 from khot.relaxations.registry import Relaxation, get
@@ -97,8 +100,11 @@ class TopKSparse(Tempered):
             check_density(name, "density", density)
         check_density(name, "backward_density", backward_density)
         check_switch(name, "hard", hard)
+        if not is_integer(dim):
+            raise TypeError(f"{name}: dim must be an integer, got {dim!r}")
+        check_temperature(name, temperature)
         relaxation = None if method is None else get(method, name)
-        if relaxation is None and (temperature != 1.0 or not hard):
+        if relaxation is None and (isinstance(temperature, Tensor) or temperature != 1.0 or not hard):
             raise ValueError(f"{name}: temperature and hard belong to a method, and method is None")
         if relaxation is not None and relaxation.stochastic:
             raise ValueError(f"{name}: method must not be random, got {relaxation.name!r}")
@@ -149,9 +155,12 @@ class TopKSparse(Tempered):
             return self.mask.to(weight.dtype)
         # |w| at temperature τ · rms is |w| / rms at τ, without a division of the whole weight.
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        norm = cast("Tensor", torch.linalg.vector_norm(weight.detach(), dtype=dtype))  # pyright: ignore
-        size = norm / max(weight.numel(), 1) ** 0.5
-        temperature = self.temperature * size.clamp_min(torch.finfo(dtype).tiny)
+        norm = _norm(weight.detach(), dtype)
+        if is_plain(norm) and math.isinf(norm):  # its square is; elsewhere it is limited below
+            norm = _norm(weight.detach(), torch.float64)
+        size = (norm / max(weight.numel(), 1) ** 0.5).to(dtype)
+        ends = torch.finfo(dtype)
+        temperature = (self.temperature * size).clamp(ends.tiny, ends.max)
         k = self.kept if self.pattern is None else self.pattern[0]
         soft = topk(self._rows(weight.abs()), k, self.relaxation, temperature=temperature)
         soft = ungrouped(soft, self.dim) if self.pattern is not None else soft.view(weight.shape)
@@ -165,6 +174,7 @@ class TopKSparse(Tempered):
             weight: the dense weight.
             kept: how many entries to keep, if not the layer's own share.
         """
+        self._check_pattern(weight)
         sizes = self._rows(weight.detach().abs())
         if self.pattern is not None:
             chosen = ungrouped(hard_topk(sizes, self.pattern[0]), self.dim)
@@ -223,6 +233,18 @@ class TopKSparse(Tempered):
     def _rows(self, weight: Tensor) -> Tensor:
         return weight.flatten() if self.pattern is None else grouped(weight, self.pattern[1], self.dim)
 
+    def _check_pattern(self, weight: Tensor) -> None:
+        if self.pattern is None:
+            return
+        name, dims, of = type(self).__name__, weight.dim(), self.pattern[1]
+        if not -dims <= self.dim < dims:
+            raise IndexError(f"{name}: dim must be in [{-dims}, {dims - 1}], got {self.dim}")
+        if weight.shape[self.dim] % of:
+            raise ValueError(
+                f"{name}: pattern {self.pattern[0]}:{of} needs a size divisible by {of} in dimension "
+                f"{self.dim}, that of the weight is {weight.shape[self.dim]}"
+            )
+
     def get_extra_state(self) -> Tensor:
         """Extra state to save: number of steps, whether the mask is frozen, and how many entries it keeps."""
         return torch.tensor([self.steps, int(self.frozen), self.kept], dtype=torch.int64)
@@ -244,3 +266,7 @@ class TopKSparse(Tempered):
         elif self.backward_density != 1:
             shown.append(f"backward_density={self.backward_density}")
         return ", ".join([*shown, *(["frozen"] if self.frozen else [])])
+
+
+def _norm(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    return cast("Tensor", torch.linalg.vector_norm(weight, dtype=dtype))  # pyright: ignore

@@ -13,7 +13,7 @@ from khot.apps.sparse.budgets import Distribution, check_density, check_distribu
 from khot.apps.sparse.drop_and_grow import DropAndGrow
 from khot.apps.sparse.parametrization import TopKSparse
 from khot.apps.sparse.sparsification import Member, Scope, Sparsification
-from khot.relaxations._plain_arguments import check_choice
+from khot.relaxations._plain_arguments import check_choice, check_integer
 from khot.relaxations.registry import Relaxation
 
 __all__ = ["make_permanent", "sparsification_of", "sparsify"]
@@ -84,6 +84,8 @@ def sparsify(
     N:M patterns.
     """
     name = "sparsify"
+    if not isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{name}: model must be a torch module, got {model!r}")
     _check(name, density, scope, distribution, pattern, every, update, backward_density, method)
     found = _chosen_layers(name, model, layers)
     for layer_name, layer in found.items():
@@ -260,8 +262,7 @@ def _check(
         raise ValueError(f"{name}: distribution={distribution!r} has no effect with scope='global'")
     if pattern is not None and (scope != "layer" or distribution != "uniform"):
         raise ValueError(f"{name}: pattern={pattern!r} is its own budget; leave out scope and distribution")
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"{name}: every must be a positive integer, got {every!r}")
+    check_integer(name, "every", every)
     if update is None:
         return
     if not isinstance(update, DropAndGrow):  # pyright: ignore[reportUnnecessaryIsInstance]

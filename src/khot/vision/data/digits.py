@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 
+from khot.relaxations._plain_arguments import check_integer
 from khot.vision.data.images import ImageTensors
 
 __all__ = ["digit_pairs", "digits"]
@@ -33,8 +34,8 @@ def digit_pairs(single: ImageTensors, train: bool, seed: int = 0, count: int | N
     """Pairs of digits from ``single``, left and right; the class is the number 00 … 99 that they form."""
     if count is None:
         count = _PAIRS[train]
-    if count < 1:
-        raise ValueError(f"data.load: count must be positive, got {count}")
+    check_integer("data.load", "count", count)
+    check_integer("data.load", "seed", seed, least=0)
     generator = torch.Generator().manual_seed(2 * seed + train)
     chosen = torch.randint(len(single), (count, 2), generator=generator)
     images = torch.cat([single.images[chosen[:, 0]], single.images[chosen[:, 1]]], dim=-1)

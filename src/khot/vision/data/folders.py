@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_integer, check_path, check_switch
 
 __all__ = ["FolderImages"]
 
@@ -43,6 +43,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
     """
 
     def __init__(self, folder: str | Path, train: bool = True, size: int = 224, channels: int = 3) -> None:
+        check_path("FolderImages", "folder", folder)
         check_switch("FolderImages", "train", train)
         _import_pillow()
         _check_shape(size, channels)
@@ -114,8 +115,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
 
 
 def _check_shape(size: int, channels: int) -> None:
-    if size < 1:
-        raise ValueError(f"data.load: size must be positive, got {size}")
+    check_integer("data.load", "size", size)
     if channels not in (1, 3):
         raise ValueError(f"data.load: channels must be 1 or 3, got {channels}")
 

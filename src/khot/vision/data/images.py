@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from khot.relaxations._plain_arguments import check_tensor
+
 __all__ = ["ImageTensors"]
 
 
@@ -31,6 +33,10 @@ class ImageTensors(Dataset[tuple[Tensor, int]]):
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        check_tensor("ImageTensors", "images", self.images)
+        check_tensor("ImageTensors", "labels", self.labels)
+        if self.labels.dtype != torch.int64:
+            raise TypeError(f"ImageTensors: labels must be int64, got {self.labels.dtype}")
         if self.images.ndim != 4:
             raise ValueError(f"ImageTensors: images must be (N, C, H, W), got {tuple(self.images.shape)}")
         if self.labels.shape != self.images.shape[:1]:

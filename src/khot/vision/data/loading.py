@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from khot.relaxations._plain_arguments import check_switch
+from khot.relaxations._plain_arguments import check_path, check_switch
 from khot.vision.data.digits import digit_pairs, digits
 from khot.vision.data.folders import FolderImages
 from khot.vision.data.idx import has_idx_files, idx_images
@@ -60,6 +60,9 @@ def load(
         >>> data.images.shape, data.classes[3]
         (torch.Size([1198, 1, 8, 8]), '3')
     """
+    check_path("data.load", "name", name)
+    if data_dir is not None:
+        check_path("data.load", "data_dir", data_dir)
     check_switch("data.load", "train", train)
     if name == "digits":
         return digits(train, **_checked(options, str(name)))

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from khot.files.tensors import check_safetensors
-from khot.files.whole import replacing, write_json
-from khot.relaxations._plain_arguments import check_switch
+from khot.files.whole import check_writable, replacing, write_json
+from khot.relaxations._plain_arguments import check_path, check_switch
 from khot.vision.checkpoints import save_network
 from khot.vision.data import FolderImages, ImageTensors, load
 from khot.vision.models import Network, from_config
@@ -69,13 +69,18 @@ def train(
         >>> sorted(results)
         ['epochs', 'network', 'parameters', 'seconds', 'test_loss', 'top1', 'top5', 'training']
     """
+    if not isinstance(config, RunConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"train: config must be a RunConfig, got {type(config).__name__}")
+    check_path("train", "output", output)
     output = Path(output)
     check_switch("train", "sharded", sharded)
     check_safetensors()  # now, rather than after the first epoch
     with joined_processes() as processes, _kept_random_state():
+        if processes.leads:
+            check_writable("train", "output", output)
+        where = processes.device(device)
         train_data, test_data = data or load_data(config, data_dir)
         config.check_fits(train_data)
-        where = processes.device(device)
         return _Run(config, output, train_data, test_data, processes, where, sharded, report).to_the_end()
 
 

@@ -8,6 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from khot.relaxations._plain_arguments import is_integer, is_number
+
 __all__ = ["TrainSettings"]
 
 
@@ -55,20 +59,22 @@ class TrainSettings:
         for field in ("augment", "bfloat16"):
             self._require(field, "true or false", lambda value: isinstance(value, bool))
         for field in ("epochs", "batch_size"):
-            self._require(field, "an integer ≥ 1", lambda value: _is_integer(value) and value >= 1)
+            self._require(field, "an integer ≥ 1", lambda value: is_integer(value) and value >= 1)
         for field in ("seed", "checkpoint_steps"):
-            self._require(field, "an integer ≥ 0", lambda value: _is_integer(value) and value >= 0)
-        self._require("learning_rate", "a number > 0", lambda value: _is_number(value) and value > 0)
+            self._require(field, "an integer ≥ 0", lambda value: is_integer(value) and value >= 0)
+        self._require("learning_rate", "a number > 0", lambda value: _is_finite(value) and value > 0)
         for field in ("weight_decay", "warmup_epochs", "mixup", "clip"):
-            self._require(field, "a number ≥ 0", lambda value: _is_number(value) and value >= 0)
+            self._require(field, "a number ≥ 0", lambda value: _is_finite(value) and value >= 0)
         self._require(
-            "label_smoothing", "a number in [0, 1)", lambda value: _is_number(value) and 0 <= value < 1
+            "label_smoothing", "a number in [0, 1)", lambda value: _is_finite(value) and 0 <= value < 1
         )
 
     def _require(self, field: str, rule: str, allowed: Callable[[Any], bool]) -> None:
         value = getattr(self, field)
         if not allowed(value):
             raise ValueError(f"TrainSettings: {field} must be {rule}, got {value!r}")
+        if isinstance(value, np.generic):  # which JSON lacks
+            object.__setattr__(self, field, value.item())
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:
@@ -90,9 +96,5 @@ class TrainSettings:
         return self.learning_rate * (1 + math.cos(math.pi * share)) / 2
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_finite(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)

@@ -302,15 +302,15 @@ def test_bfloat16():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k": 0}, "k must be a positive integer, got 0"),
+        ({"k": 0}, "k must be at least 1, got 0"),
         ({"shortlist": 1}, "shortlist must be at least k = 2, got 1"),
         ({"eos": 6}, "eos must be a token in 0 … 5, got 6"),
-        ({"eos": 0, "pad": -1}, "pad must be a token in 0 … 5, got -1"),
+        ({"eos": 0, "pad": -1}, "pad must be at least 0, got -1"),
         ({"pad": 1}, "pad = 1 has no effect without eos"),
-        ({"length_penalty": math.inf}, "length_penalty must be finite, got inf"),
+        ({"length_penalty": math.inf}, "length_penalty must be a finite number, got inf"),
         ({"temperature": 0.0}, "temperature must be positive and finite, got 0.0"),
         ({"method": "beam"}, "unknown method 'beam'"),
-        ({"log_probs": torch.zeros(2, 6)}, r"log_probs must be floating of shape .* of \(2, 6\)"),
+        ({"log_probs": torch.zeros(2, 6)}, r"log_probs must have the shape .* got \(2, 6\)"),
         ({"log_probs": torch.zeros(2, 3, 6)}, r"must begin with the shape of the state's scores, \(2, 1\)"),
     ],
 )
@@ -324,8 +324,14 @@ def test_wrong_steps(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_length": 0}, "max_length must be a positive integer, got 0"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
         ({"start": torch.zeros(2)}, "start must be a token or integers"),
+        ({"start": torch.tensor([True, False])}, "start must be a token or integers"),
+        ({"start": -1}, "start must be at least 0, got -1"),
+        ({"start": torch.tensor([0, -2])}, "start must not be negative, got -2"),
+        ({"start": 7, "embedding": torch.zeros(5, 3)}, "start must be in the embedding of 5 tokens, got 7"),
+        ({"embedding": torch.zeros(5)}, r"embedding must be a table \(tokens, d\), got the shape \(5,\)"),
+        ({"eos": -1}, "soft_beam_search: eos must be at least 0, got -1"),
         ({"start": torch.zeros(3, dtype=torch.long)}, r"must have one batch size, got \[2, 3\]"),
     ],
 )
@@ -334,3 +340,58 @@ def test_wrong_searches(change, message):
     arguments = {"start": START, "max_length": 3, **change}
     with pytest.raises(ValueError, match=message):
         soft_beam_search(model.token_step, model.start(2), 2, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"eos": 1, "pad": 2.0}, "pad must be an integer, got 2.0"),
+        ({"eos": True}, "eos must be an integer, got True"),
+        ({"eos": "</s>"}, "eos must be an integer, got '</s>'"),
+        ({"eos": [1]}, r"eos must be an integer, got \[1\]"),
+        ({"eos": 1, "pad": "0"}, "pad must be an integer, got '0'"),
+        ({"shortlist": "all"}, "shortlist must be an integer, got 'all'"),
+        ({"shortlist": [8]}, r"shortlist must be an integer, got \[8\]"),
+        ({"k": 2.0}, r"k must be an integer, got 2\.0"),
+    ],
+)
+def test_tokens_and_counts_are_integers(change, message):
+    """A pad of 2.0 made sequences of floats, and a start of −1 was the last token."""
+    log_probs, arguments = torch.zeros(2, 1, 6), {"k": 2, **change}
+    state = BeamState.start(torch.zeros(2, dtype=torch.long))
+    with pytest.raises(TypeError, match=f"soft_beam_step: {message}"):
+        soft_beam_step(log_probs, state, **arguments)
+    with pytest.raises(TypeError, match=f"soft_beam_search: {message}"):
+        soft_beam_search(None, None, start=0, max_length=2, **arguments)
+
+
+def test_what_is_no_tensor_is_named():
+    state = BeamState.start(torch.zeros(2, dtype=torch.long))
+    for call, message in (
+        (lambda: soft_beam_step([[0.0]], state, 2), "log_probs must be a torch.Tensor, got list"),
+        (lambda: soft_beam_step(torch.zeros(2, 1, 6), None, 2), "state must be a BeamState, got NoneType"),
+        (lambda: soft_beam_step(torch.zeros(2, 1, 6).long(), state, 2), "log_probs must have a floating-po"),
+        (
+            lambda: soft_beam_search(None, None, 2, start=True, max_length=2),
+            "start must be an integer, got Tr",
+        ),
+        (lambda: soft_beam_search(None, None, 2, start=0, max_length="2"), "max_length must be an integer"),
+        (lambda: soft_hamming_loss(None, torch.zeros(1, 1)), "result must be a BeamResult, got NoneType"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+def test_targets_of_the_hamming_loss_are_tokens_where_they_count():
+    model = Recurrent(5)
+    found = soft_beam_search(model.token_step, model.start(2), 2, start=START, max_length=3)
+    for token in (-1, 9):
+        targets = torch.tensor([[0, 1, 2], [0, token, 2]])
+        with pytest.raises(ValueError, match=r"soft_hamming_loss: targets must be tokens in 0 … 4, got"):
+            soft_hamming_loss(found, targets)
+        counted = soft_hamming_loss(found, targets, targets != token)
+        assert torch.equal(counted, soft_hamming_loss(found, targets % 5, targets != token))
+        assert torch.equal(counted, soft_hamming_loss(found, targets.int(), targets != token))
+    for wrong in ([[0, 1, 2]] * 2, None):
+        with pytest.raises(TypeError, match="soft_hamming_loss: targets must be a torch"):
+            soft_hamming_loss(found, wrong)

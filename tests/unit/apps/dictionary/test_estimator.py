@@ -252,3 +252,19 @@ def test_without_scikit_learn_the_error_says_what_to_install(run_python):
         "except ModuleNotFoundError as error: print(error)"
     )
     assert run_python(code) == "khot.apps.dictionary needs scikit-learn: pip install 'khot[apps]'"
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_whose_squares_overflow_are_refused_and_smaller_ones_have_finite_codes(dtype):
+    X = np.random.default_rng(0).normal(size=(40, 6))
+    most = float(np.finfo(dtype).max) ** 0.4 / np.abs(X).max()
+    dictionary = TopKDictionary(n_components=4, transform_n_nonzero_coefs=2, max_iter=2, random_state=0)
+    usual = dictionary.fit(X.astype(dtype)).transform(X.astype(dtype))
+    large = (X * (0.99 * most)).astype(dtype)
+    found = dictionary.fit(large).transform(large)
+    np.testing.assert_allclose(found / (0.99 * most), usual, rtol=1e-3, atol=1e-4)
+    for scale in (1.01 * most, most**2):
+        too_large = (X * scale).astype(dtype)
+        for call in (dictionary.fit, dictionary.partial_fit, dictionary.transform):
+            with pytest.raises(ValueError, match="TopKDictionary: X must have values of at most"):
+                call(too_large)

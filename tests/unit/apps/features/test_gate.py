@@ -83,8 +83,7 @@ def test_compiled():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_features": 0, "k": 0}, "FeatureGate: num_features must be a positive integer, got 0"),
-        ({"num_features": True, "k": 1}, "FeatureGate: num_features must be a positive integer, got True"),
+        ({"num_features": 0, "k": 0}, "FeatureGate: num_features must be at least 1, got 0"),
         ({"num_features": 5, "k": 6}, "FeatureGate: k must be at most num_features = 5, got 6"),
         ({"num_features": 5, "k": 1.5}, r"FeatureGate: k must be an integer, got 1\.5"),
         (
@@ -99,7 +98,9 @@ def test_bad_arguments(arguments, message):
 
 
 def test_bad_input():
-    with pytest.raises(TypeError, match="FeatureGate: mask must be a tensor, got list"):
+    with pytest.raises(TypeError, match="FeatureGate: num_features must be an integer, got True"):
+        FeatureGate(True, 1)
+    with pytest.raises(TypeError, match=r"FeatureGate: mask must be a torch\.Tensor, got list"):
         FeatureGate(2, 1, mask=[True, False])
     with pytest.raises(TypeError, match="InstanceSelector: scorer must be a module of torch, got NoneType"):
         InstanceSelector(None, 2)
@@ -180,3 +181,16 @@ def test_what_the_mask_excludes_can_be_anything():
     x = torch.tensor([[1.0, 2.0, float("nan")]])
     assert gate(x).isfinite().all()
     assert gate.eval()(x)[0, 2] == 0
+
+
+def test_weights_are_never_cut_to_integers():
+    """They would be in the dtype of such features, and without a gradient."""
+    for module in (FeatureGate(3, 2), InstanceSelector(nn.Identity(), 2)):
+        name = type(module).__name__
+        for x in (torch.tensor([[3, 5, 7]]), torch.tensor([[True, False, True]])):
+            with pytest.raises(TypeError, match=f"{name}: x must have a floating-point dtype, got {x.dtype}"):
+                module(x)
+        with pytest.raises(TypeError, match=rf"{name}: x must be a torch\.Tensor, got list"):
+            module([[3.0, 5.0, 7.0]])
+        with pytest.raises(TypeError, match=f"{name}: generator must be a torch.Generator or None, got 'x'"):
+            module(torch.ones(1, 3), generator="x")

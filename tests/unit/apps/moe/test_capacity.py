@@ -68,7 +68,7 @@ def test_gradients_of_what_is_kept_only():
         (
             {"capacity": 1, "drop": "random"},
             ValueError,
-            "unknown drop 'random'; choose from probability, position",
+            "drop must be .probability. or .position., got .random.",
         ),
         ({"capacity": 1, "mask": torch.ones(3)}, ValueError, "mask must have the shape of the tokens"),
     ],

@@ -59,13 +59,16 @@ def test_float32_under_autocast():
 def test_errors():
     with pytest.raises(ValueError, match=r"the last dimension 6, got the shape \(5, 7\)"):
         made(capacity=1)(torch.zeros(5, 7))
-    with pytest.raises(ValueError, match="hidden must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
         ExpertChoiceRouter(0, 4, 1.0)
     for options, message in (
         ({}, "give capacity_factor or capacity"),
         ({"capacity": 0}, "ExpertChoiceRouter: capacity must be at least 1, got 0"),
-        ({"capacity": 2, "score": "relu"}, "unknown score 'relu'"),
-        ({"capacity": 2, "routing": "sampled"}, "unknown routing 'sampled'; choose from topk"),
+        (
+            {"capacity": 2, "score": "relu"},
+            "score must be 'softmax', 'sigmoid' or 'sqrtsoftplus', got 'relu'",
+        ),
+        ({"capacity": 2, "routing": "sampled"}, r"routing must be 'topk', .* or 'sparse', got 'sampled'"),
         ({"capacity": 2, "temperature": 2.0}, "routing='topk' has no temperature"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -204,9 +204,9 @@ def test_errors():
         made(shared_gate=nn.Linear(8, 1))
     with pytest.raises(ValueError, match="the capacity of an ExpertChoiceRouter is its own"):
         MoE(ExpertChoiceRouter(8, 4, 1.0), Experts(4, 8, 12), capacity=2)
-    with pytest.raises(ValueError, match="width must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="width must be at least 1, got 0"):
         Experts(4, 8, 0)
-    with pytest.raises(ValueError, match="unknown activation 'tanh'; choose from silu, gelu, relu"):
+    with pytest.raises(ValueError, match="activation must be 'silu', 'gelu' or 'relu', got 'tanh'"):
         Experts(4, 8, 8, activation="tanh")
     with pytest.raises(ValueError, match=r"MoE: mask must have the shape of the tokens, \(5,\)"):
         made()(tokens(5, 8), torch.ones(4))

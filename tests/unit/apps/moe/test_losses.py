@@ -128,10 +128,23 @@ def test_z_loss_by_hand():
     assert z_loss(logits.view(2, 12, 6), mask.view(2, 12)).item() == pytest.approx(sum(real) / len(real))
 
 
+def test_z_loss_of_the_largest_numbers_is_finite_and_still_makes_them_smaller():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        largest = torch.finfo(dtype).max
+        for rows in ([[largest, -largest]], [[-largest, -largest]], [[largest, largest], [1.0, 2.0]]):
+            logits = torch.tensor(rows, dtype=dtype, requires_grad=True)
+            loss = z_loss(logits)
+            loss.backward()
+            assert loss.isfinite()
+            assert logits.grad.isfinite().all()
+            assert logits.grad[0, 0].sign() == logits[0, 0].sign()
+    assert z_loss(torch.full((1, 3), -torch.inf)).item() == torch.inf
+
+
 def test_errors():
     logits, indices, mask = problem()
     for arguments, message in (
-        ((logits, indices, "local"), "unknown kind 'local'; choose from switch, sequence, global"),
+        ((logits, indices, "local"), "kind must be 'switch', 'sequence' or 'global', got 'local'"),
         ((logits[0], indices), r"logits must have the shape \(tokens, experts\)"),
         ((logits, indices[:3]), r"indices must have the shape \(tokens, k\) with 24 tokens, got \(3, 2\)"),
         ((logits, indices, "sequence"), "kind='sequence' needs sequences"),
@@ -145,7 +158,7 @@ def test_errors():
         load_balance_loss(logits, indices, sequences=2)
     with pytest.raises(ValueError, match=r"mask must have the shape of the tokens, \(24,\)"):
         load_balance_loss(logits, indices, mask=mask[:5])
-    with pytest.raises(ValueError, match="unknown score 'relu'"):
+    with pytest.raises(ValueError, match="score must be 'softmax', 'sigmoid' or 'sqrtsoftplus', got 'relu'"):
         load_balance_loss(logits, indices, score="relu")
 
 

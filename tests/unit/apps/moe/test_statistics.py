@@ -104,7 +104,7 @@ def test_errors():
         watch_routing(torch.nn.Linear(2, 2)),
     ):
         pass
-    with pytest.raises(ValueError, match="num_experts must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="num_experts must be at least 1, got 0"):
         RoutingStatistics(0)
 
 

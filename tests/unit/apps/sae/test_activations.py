@@ -128,8 +128,8 @@ def test_what_is_wrong_is_named(tmp_path):
             "hook_point must be the name of a module, got 'layers'; there are embed, layer",
         ),
         ({"dtype": "int8"}, "dtype must be 'float16' or 'float32', got 'int8'"),
-        ({"skip_positions": -1}, "skip_positions must be ≥ 0"),
-        ({"largest_norm": 0.0}, "largest_norm must be > 0, got 0.0"),
+        ({"skip_positions": -1}, "skip_positions must be at least 0, got -1"),
+        ({"largest_norm": 0.0}, "largest_norm must be a number > 0, got 0.0"),
         ({"batches": []}, "batches gave no vectors"),
     ):
         given = {"hook_point": "layer", "batches": texts(1), **options}
@@ -170,3 +170,26 @@ def test_an_epoch_has_every_row_once_in_an_order_of_its_own(buffer, tmp_path):
         ShuffledActivations(store, 321)
     with pytest.raises(ValueError, match="buffer_rows must be ≥ batch_size, got 10"):
         ShuffledActivations(store, 32, buffer_rows=10)
+
+
+def test_wrong_types_are_named(tmp_path):
+    model = Counting()
+    for options, message in (
+        ({"model": "m"}, "model must be a torch module, got 'm'"),
+        ({"hook_point": 3}, "hook_point must be a text, got 3"),
+        ({"batches": None}, "batches must be batches of inputs, got None"),
+        ({"skip_positions": 1.0}, "skip_positions must be an integer, got 1.0"),
+        ({"batches_per_shard": True}, "batches_per_shard must be an integer, got True"),
+    ):
+        given = {"model": model, "hook_point": "layer", "batches": texts(1), "folder": tmp_path, **options}
+        with pytest.raises(TypeError) as error:
+            collect_activations(**given)
+        assert str(error.value) == f"collect_activations: {message}"
+
+
+def test_a_folder_that_cannot_be_written_is_noticed_before_the_network_runs(tmp_path):
+    model = Counting()
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OSError, match="collect_activations: folder must be a folder that can be written to"):
+        collect_activations(model, "layer", texts(1), tmp_path / "file")
+    assert model.calls == 0

@@ -364,6 +364,13 @@ def test_it_compiles(activation, backend):
         ({"activation": "jumprelu"}, "jumprelu needs a threshold"),
         ({"activation": "jumprelu", "threshold": -1.0}, "threshold must be finite and ≥ 0"),
         ({"threshold": 1.0}, "topk has no threshold, got 1.0"),
+        ({"d_in": "6"}, "d_in must be an integer ≥ 1, got '6'"),
+        ({"k": float("nan")}, "k must be an integer in 1 … 40, got nan"),
+        ({"k": True}, "k must be an integer in 1 … 40, got True"),
+        ({"prefixes": 3}, "prefixes must be rising integers in 1 … 40, the last 40, got 3"),
+        ({"k_start": "2"}, "k_start must be a number ≥ 1, got '2'"),
+        ({"temperature": 1.0}, "temperature must be two numbers > 0"),
+        ({"k_aux": 2.0}, "k_aux must be an integer ≥ 1, got 2.0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(options, message):
@@ -389,6 +396,65 @@ def test_wrong_inputs_are_refused_by_name():
         with pytest.raises(ValueError) as error:
             call()
         assert message in str(error.value)
+
+
+def test_inputs_that_are_no_tensors_are_refused_by_name():
+    autoencoder = made()
+    x, acts, indices = inputs(3, 12), inputs(3, 5), torch.zeros(3, 5, dtype=torch.int64)
+    for call, message in (
+        (lambda: autoencoder([[0.0] * 12]), "SparseAutoencoder: x must be a torch.Tensor, got list"),
+        (lambda: autoencoder(None), "SparseAutoencoder: x must be a torch.Tensor, got NoneType"),
+        (lambda: autoencoder.encode([0.0]), "SparseAutoencoder: x must be a torch.Tensor, got list"),
+        (lambda: autoencoder(x, [0.0]), "SparseAutoencoder: y must be a torch.Tensor, got list"),
+        (lambda: autoencoder(x, mask=[True]), "SparseAutoencoder: mask must be a torch.Tensor, got list"),
+        (
+            lambda: autoencoder(x, dead_mask=[True]),
+            "SparseAutoencoder: dead_mask must be a torch.Tensor, got list",
+        ),
+        (lambda: autoencoder.decode([0.0], indices), "decode: acts must be a torch.Tensor, got list"),
+        (lambda: autoencoder.decode(acts, [0]), "decode: indices must be a torch.Tensor, got list"),
+        (lambda: autoencoder.encode(x, dense="no"), "encode: dense must be True or False, got 'no'"),
+    ):
+        with pytest.raises(TypeError) as error:
+            call()
+        assert message in str(error.value)
+
+
+@pytest.mark.parametrize("activation", ["topk", "batch_topk", "sigmoid_topk"])
+def test_tokens_without_variance_have_finite_gradients_in_half_precision(activation):
+    """The smallest variance that the loss divides by gives derivatives beyond 65504."""
+    for scale in (1e-3, 1.0, 1000.0):
+        for count, repeats in ((1, 1), (1, 4), (2, 1), (8, 1)):
+            torch.manual_seed(0)
+            autoencoder = SparseAutoencoder(4, 8, 2, activation).half()
+            x = (scale * inputs(count, 4)).half().repeat(repeats, 1).requires_grad_()
+            result = autoencoder(x)
+            result.fvu.backward()
+            assert result.fvu.isfinite()
+            for tensor in (x, *autoencoder.parameters()):
+                assert tensor.grad.isfinite().all()
+            if count == 8 and scale == 1:  # as in single precision
+                twin = copy.deepcopy(autoencoder).float()
+                wide = torch.autograd.grad(twin(x.detach().float()).fvu, twin.W_dec)[0]
+                torch.testing.assert_close(autoencoder.W_dec.grad.float(), wide, rtol=0.05, atol=5e-3)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="older compilers break where sizes depend on values")
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_fitted_threshold_compiles_without_a_break(grad):
+    """Also where no token has an active latent; and an unknown threshold is an error there too."""
+    autoencoder, x = made("batch_topk", dtype=torch.float32).eval(), inputs(9, 12, dtype=torch.float32)
+    autoencoder.fit_threshold(x)
+    with torch.set_grad_enabled(grad):
+        compiled = torch.compile(autoencoder, backend="aot_eager", fullgraph=True)
+        for threshold in (autoencoder.threshold.item(), 1e9):
+            autoencoder.threshold.fill_(threshold)
+            found, wanted = compiled(x), autoencoder(x)
+            torch.testing.assert_close(found.sae_out, wanted.sae_out)
+            assert torch.equal(found.latent_indices, wanted.latent_indices)
+        autoencoder.threshold.fill_(-1.0)
+        with pytest.raises(RuntimeError, match="the threshold of batch_topk is not known"):
+            compiled(x)
 
 
 def test_inputs_in_any_memory_order_and_no_second_derivative():

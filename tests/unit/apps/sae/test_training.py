@@ -2,8 +2,10 @@
 setting."""
 
 import dataclasses
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,9 +133,34 @@ def test_standardised_activations_have_mean_0_and_the_squared_norm_d(store):
         ({"k": 40, "num_latents": 30}, "k must be at most num_latents = 30, got 40"),
         ({"activation": "sigmoid_topk", "candidates": 3}, "candidates must be an integer in 32"),
         ({"step": 3}, "no field 'step'; there are num_latents"),
+        ({"learning_rate": "2"}, "learning_rate must be a number ≥ 0 (learning_rate > 0), got '2'"),
+        ({"clip": True}, "clip must be a number ≥ 0 (learning_rate > 0), got True"),
+        ({"temperature": 1.0}, "temperature must be two numbers > 0, at first and at last, got 1.0"),
+        ({"prefixes": 3}, "prefixes must be rising integers in 1 … 4096, the last 4096, got 3"),
+        ({"prefixes": "34"}, "prefixes must be rising integers in 1 … 4096, the last 4096, got '34'"),
+        ({"k_start": "2"}, "k_start must be a number ≥ 1, got '2'"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(fields, message):
     with pytest.raises(ValueError) as error:
         TrainSettings.from_dict(fields)
     assert message in str(error.value)
+
+
+def test_an_output_that_cannot_be_written_is_noticed_before_the_first_step(store, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OSError, match="train: output must be a folder that can be written to"):
+        train(store, SMALL, tmp_path / "file", report=lambda *_: pytest.fail("it trained"))
+
+
+def test_integers_of_numpy_are_settings_that_json_holds():
+    settings = TrainSettings(
+        num_latents=np.int64(24),
+        k=np.int32(3),
+        prefixes=[np.int64(8)],
+        k_start=np.float32(2),
+        clip=np.float32(1),
+    )
+    assert json.loads(json.dumps(settings.autoencoder(4).options.k_start)) == 2
+    assert json.loads(json.dumps(settings.clip)) == 1
+    assert json.loads(json.dumps(dataclasses.asdict(settings.autoencoder(4).options)))["prefixes"] == [8, 24]

@@ -45,6 +45,11 @@ def test_wrong_budgets(density, distribution, message):
         layer_budgets(SHAPES, density, distribution)
     with pytest.raises(TypeError, match="density must be a number, got True"):
         layer_budgets(SHAPES, True)
+    for shapes in ([(-1, 4)], [(2.0, 4)], [(True, 4)], [("2", 4)], [3]):
+        with pytest.raises(
+            ValueError, match="layer_budgets: shapes must be those of weights, integers of at"
+        ):
+            layer_budgets(shapes, 0.5)
 
 
 def test_cubic():

@@ -83,5 +83,5 @@ def test_masks_are_random_at_first():
 def test_wrong_rules():
     with pytest.raises(ValueError, match=r"fraction must be in \[0, 1\], got 1.5"):
         DropAndGrow(1.5)
-    with pytest.raises(ValueError, match="until must be a positive integer, got 0"):
+    with pytest.raises(ValueError, match="until must be at least 1, got 0"):
         DropAndGrow(until=0)

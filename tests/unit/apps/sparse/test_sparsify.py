@@ -432,8 +432,11 @@ def test_compiled(options):
         ({"pattern": "2:4", "scope": "global"}, "pattern='2:4' is its own budget"),
         ({"pattern": "2-4"}, r"pattern must read 'N:M' or \(N, M\), as '2:4', got '2-4'"),
         ({"pattern": "5:4"}, "pattern must have 0 <= N <= M"),
+        ({"pattern": (2.7, 4)}, r"pattern must read 'N:M' or \(N, M\), as '2:4', got \(2.7, 4\)"),
+        ({"density": 0.1, "temperature": torch.ones(7)}, "temperature and hard belong to a method"),
+        ({"density": 0.1, "method": "sigmoid", "temperature": torch.ones(7)}, "must be one number"),
         ({"pattern": "2:5"}, "needs an input dimension divisible by 5, that of layer '0' is 12"),
-        ({"density": 0.1, "every": 0}, "every must be a positive integer, got 0"),
+        ({"density": 0.1, "every": 0}, "every must be at least 1, got 0"),
         ({"density": 0.1, "method": "softmax"}, "unknown method 'softmax'"),
         ({"density": 0.1, "method": "gumbel"}, "method must not be random, got 'gumbel'"),
         ({"density": 0.1, "method": "sigmoid", "temperature": 0.0}, "temperature must be positive"),
@@ -478,3 +481,46 @@ def test_layers_that_cannot_be_taken():
     sparse = sparsify(perceptron(), lambda step: 0.5 if step == 0 else 3.0)
     with pytest.raises(ValueError, match=r"density\(1\) must be in \[0, 1\], got 3.0"):
         sparse.step()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sparsify(perceptron(), 0.1, temperature=True), "temperature must be a number .*, got True"),
+        (lambda: sparsify(perceptron(), 0.1, every=True), "sparsify: every must be an integer, got True"),
+        (lambda: sparsify("model", 0.1), "sparsify: model must be a torch module, got 'model'"),
+        (lambda: TopKSparse(0.1, temperature=True), "temperature must be a number .*, got True"),
+        (lambda: TopKSparse(0.1, dim="in"), "TopKSparse: dim must be an integer, got 'in'"),
+        (lambda: TopKSparse(pattern="2:4", dim=None), "TopKSparse: dim must be an integer, got None"),
+        (lambda: DropAndGrow(until=True), "DropAndGrow: until must be an integer, got True"),
+    ],
+)
+def test_wrong_types_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_the_dimension_of_a_pattern_is_one_of_the_weight():
+    for pattern, dim, error, message in (
+        ("2:4", 9, IndexError, r"TopKSparse: dim must be in \[-2, 1\], got 9"),
+        ("2:5", 0, ValueError, "pattern 2:5 needs a size divisible by 5 in dimension 0, that .* is 4"),
+    ):
+        with pytest.raises(error, match=message):
+            parametrize.register_parametrization(
+                nn.Linear(8, 4), "weight", TopKSparse(pattern=pattern, dim=dim)
+            )
+
+
+def test_weights_whose_squares_overflow_have_the_gates_of_smaller_ones():
+    """The temperature is in units of their root mean square."""
+    weight = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    for scale in (1e20, 1e37):
+        gates = []
+        for factor in (1.0, scale):
+            sparse = TopKSparse(0.3, method="sigmoid", temperature=0.5, hard=False)
+            sparse.select_(factor * weight)
+            large = (factor * weight).requires_grad_()
+            gates.append(sparse.gates(large))
+            sparse(large).sum().backward()
+            assert large.grad.isfinite().all()
+        torch.testing.assert_close(gates[1], gates[0], rtol=1e-4, atol=1e-5)

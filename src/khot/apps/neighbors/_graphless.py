@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-__all__ = ["recomputed"]
+__all__ = ["graphless"]
 
 Part = Callable[..., tuple[Tensor, Tensor]]
 
 
-def recomputed(part: Part, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+def graphless(part: Part, *inputs: Tensor) -> tuple[Tensor, Tensor]:
     """``part(*inputs)``: a tensor with a gradient in the inputs, and one without."""
-    return cast("tuple[Tensor, Tensor]", _Recomputed.apply(part, *inputs))  # pyright: ignore[reportUnknownMemberType]
+    return cast("tuple[Tensor, Tensor]", _Graphless.apply(part, *inputs))  # pyright: ignore[reportUnknownMemberType]
 
 
-class _Recomputed(torch.autograd.Function):
+class _Graphless(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Part, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         ctx.part = part
