@@ -26,6 +26,7 @@ from torch import Tensor
 from khot.kernels.availability import is_plain
 from khot.relaxations._arguments import Number, check_mask, check_temperature, per_row, position
 from khot.relaxations._plain_arguments import check_switch, is_number
+from khot.relaxations.straight_through import straight_through
 from khot.relaxations.threshold.sigmoid import sigmoid_topk
 
 __all__ = ["soft_median", "soft_quantile"]
@@ -156,11 +157,22 @@ def _interpolated(rows: Tensor, allowed: Tensor, tau: Tensor, q: Number | Tensor
     stacked = torch.where(usable, rows, -math.inf).unsqueeze(-2).expand(*budgets.shape, -1)
     y = sigmoid_topk(stacked, budgets, temperature=tau.expand(budgets.shape))
     less, more = y.chunk(2, -2)
-    # Relative to their mean values keep their digits: the weights sum to one. By halves:
-    # their differences are in range.
+    # Relative to about their mean values keep their digits: the weights sum to one. No difference from
+    # it is out of range, nor is a sum of halves, and a mean of values is not beyond them.
+    largest = torch.finfo(values.dtype).max
+    lowest, highest = values.detach().aminmax(dim=-1, keepdim=True)
     centre = (values.detach() / count.clamp_min(1)).sum(-1, keepdim=True)
+    centre = torch.minimum(torch.maximum(centre, highest - largest), lowest + largest)
     relative = torch.where(usable, values / 2 - centre / 2, 0)
-    quantiles = 2 * (centre / 2 + ((more - less) @ relative.unsqueeze(-1)).squeeze(-1))
+    # The weights move the result by these; sums of them over a row stay in range too.
+    limit = largest / (16 * rows.shape[-1])
+    moving = relative * (limit / relative.detach().abs().amax(-1, keepdim=True).clamp_min(limit))
+    weights = more - less
+    still = weights.detach()
+    mean = still @ relative.unsqueeze(-1) + (weights - still) @ moving.unsqueeze(-1)
+    halves = centre / 2 + mean.squeeze(-1)
+    within = torch.minimum(torch.maximum(halves.detach(), lowest / 2), highest / 2)
+    quantiles = 2 * straight_through(halves, within)
     return torch.where((allowed & ~usable).any(-1, keepdim=True), math.nan, quantiles)
 
 

@@ -84,8 +84,9 @@ def soft_rank(
         ranks = _native(name, x, temperature, descending, last)
         if ranks is not None:
             return ranks
-    rows = x.movedim(last, -1)
-    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last)
+    # In float64, as the kernel: of a large score divided by τ float32 has no digits behind the point.
+    rows = x.double().movedim(last, -1)
+    tau = per_row(name, "temperature", x, within_range(temperature, compute_dtype(x)), last).double()
     n = x.shape[last]
     if n == 0:
         return x.clone()

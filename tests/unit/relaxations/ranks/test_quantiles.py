@@ -161,11 +161,13 @@ def test_nothing_finite_gives_nan(scale, temperature, masked):
     assert torch.autograd.grad(result, x)[0].isfinite().all()
 
 
-def test_differences_of_values_beyond_all_numbers():
-    largest = 0.9 * torch.finfo(torch.float64).max
-    x = torch.tensor([largest, -largest, -largest], dtype=torch.float64, requires_grad=True)
-    result = soft_quantile(x, torch.tensor([0.0, 1.0]))
-    torch.testing.assert_close(result, x.detach()[[1, 0]])
+@pytest.mark.parametrize("share", [0.9, 1.0])
+@pytest.mark.parametrize("signs", [[1, -1, -1], [1, -1, -1, 1, -1], [1, -1, -1, 1, -1, -1, -1]])
+def test_differences_of_values_beyond_all_numbers(share, signs):
+    largest = share * torch.finfo(torch.float64).max
+    x = (largest * torch.tensor(signs, dtype=torch.float64)).requires_grad_()
+    result = soft_quantile(x, torch.tensor([0.0, 1.0, 0.25]))
+    torch.testing.assert_close(result, x.detach()[[1, 0, 1]])
     assert torch.autograd.grad(result.sum(), x)[0].isfinite().all()
 
 
