@@ -105,7 +105,7 @@ def topk_cross_entropy(
         [math.log(p) + log_weights(logits, n, method, temperature, options) for n, p in budgets.items()]
     ).logsumexp(0)
     if labels is None:
-        chosen = torch.where(counts, target, 0).unsqueeze(-1)
+        chosen = torch.where(counts, target, 0).long().unsqueeze(-1)
         losses = -log_hit.gather(-1, chosen).squeeze(-1)
     else:
         losses = -torch.where(labels, log_hit, 0).sum(-1) / labels.sum(-1).clamp_min(1)
@@ -198,14 +198,15 @@ def log_weights(
 def _offset(z: Tensor, x: Tensor, y: Tensor, k: int) -> Tensor:
     """e such that the weights are σ(z + e), (…, 1).
 
-    From a weight that has digits: one up to ½, or not too near to 1. Where all are nearly hard, from the
-    balance of the two tails: Σ e^{z + e} over those not selected is Σ e^{−z − e} over those selected.
+    From a weight that has digits: one up to ½, or not too near to 1. Where the whole row is nearly hard, from
+    the balance of the two tails: Σ e^{z + e} over those not selected is Σ e^{−z − e} over those selected.
     """
     with torch.no_grad():
         digits = torch.where(y <= 0.5, y, torch.where(y < 0.99, 1 - y, 0))
-        most, nearest = torch.where(z > -math.inf, digits, 0).max(-1, keepdim=True)
-        # Below this the balance is right up to rounding, and the derivatives of the logit may overflow.
-        has_digits = most > torch.finfo(y.dtype).eps / 4
+        digits = torch.where(z > -math.inf, digits, 0)
+        nearest = digits.argmax(-1, keepdim=True)
+        # Of smaller tails the balance is right up to rounding; derivatives of the logit may overflow.
+        has_digits = digits.sum(-1, keepdim=True) > torch.finfo(y.dtype).eps / 4
         chosen = hard_topk(x, k).bool()
     usable = z.gather(-1, nearest)
     usable = torch.where(usable == -math.inf, 0, usable)

@@ -387,3 +387,19 @@ def test_the_gradient_in_a_subnormal_temperature_is_not_nan():
 def test_k_may_be_an_integer_of_numpy():
     x, target = torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 3])
     assert torch.equal(topk_cross_entropy(x, target, np.int32(2)), topk_cross_entropy(x, target, 2))
+
+
+@pytest.mark.parametrize(("n", "above"), [(340_000, 9.3), (256_000, 11.0), (128_000, 14.0), (50, 40.0)])
+def test_one_class_beside_very_many(n, above):
+    """Each of the others is nothing, all together they are something: 1 − y ≈ e^(−above)."""
+    x = torch.zeros(1, n)
+    x[0, 7] = math.log(n) + above
+    loss = topk_cross_entropy(x, torch.tensor([7]), k=1)
+    e = brentq(lambda e: expit(-math.log(n) - above - e) - (n - 1) * expit(e), -60, 0, xtol=1e-14)
+    assert loss.item() == pytest.approx(-math.log(expit(math.log(n) + above + e)), rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_integers(dtype):
+    x, target = torch.randn(3, 5), torch.tensor([0, 4, 2])
+    assert torch.equal(topk_cross_entropy(x, target.to(dtype), 2), topk_cross_entropy(x, target, 2))

@@ -26,7 +26,7 @@ def allowed_experts(choice: Tensor, rule: Rule, given: Tensor | None = None) -> 
     """
     if not rule.limits_groups:
         return None
-    grouped = choice.detach().reshape(len(choice), rule.num_groups, -1)
+    grouped = choice.detach().reshape(choice.shape[0], rule.num_groups, -1)
     best = 1 if rule.group_score == "max" else 2
     groups = grouped.topk(best, dim=-1).values.sum(-1)
     size = rule.num_experts // rule.num_groups

@@ -29,7 +29,7 @@ def grouped_linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
     """
     if _fits_torch(rows, matrices):
         # Behind the end torch writes neither results nor the gradients of rows: what memory held stays there.
-        inside = (torch.arange(len(rows), device=rows.device) < ends[-1]).unsqueeze(-1)
+        inside = (torch.arange(rows.shape[0], device=rows.device) < ends[-1]).unsqueeze(-1)
         out = cast("Any", torch.nn.functional).grouped_mm(
             torch.where(inside, rows, 0), matrices.transpose(1, 2), offs=ends.to(torch.int32)
         )
@@ -40,7 +40,7 @@ def grouped_linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
 def _fits_torch(rows: Tensor, matrices: Tensor) -> bool:
     """Whether torch's own kernel computes it: Inductor and other devices take bfloat16 only; rows of 16
     bytes."""
-    if not hasattr(torch.nn.functional, "grouped_mm") or rows.dtype != matrices.dtype or not len(rows):
+    if not hasattr(torch.nn.functional, "grouped_mm") or rows.dtype != matrices.dtype or not rows.shape[0]:
         return False
     plain = rows.is_cpu and not torch.compiler.is_compiling()
     if rows.dtype not in ((torch.bfloat16, torch.float16, torch.float32) if plain else (torch.bfloat16,)):
@@ -77,7 +77,7 @@ def lengths(ends: Tensor) -> list[int]:
 
 
 def _linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    out = rows.new_zeros(len(rows), matrices.shape[1])
+    out = rows.new_zeros(rows.shape[0], matrices.shape[1])
     start = 0
     for expert, end in enumerate(lengths(ends)):
         if end > start:
@@ -87,7 +87,7 @@ def _linear(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
 
 
 def _outer(grads: Tensor, rows: Tensor, ends: Tensor) -> Tensor:
-    out = rows.new_zeros(len(ends), grads.shape[1], rows.shape[1])
+    out = rows.new_zeros(ends.shape[0], grads.shape[1], rows.shape[1])
     start = 0
     for expert, end in enumerate(lengths(ends)):
         if end > start:

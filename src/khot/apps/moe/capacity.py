@@ -93,13 +93,14 @@ def apply_capacity(
     experts = indices.reshape(-1)
     if real is not None:
         experts = torch.where(real.repeat_interleave(k), experts, num_experts)  # to the end, out of the way
-    order = torch.arange(len(experts), device=experts.device)
+    order = torch.arange(experts.shape[0], device=experts.device)
     if drop == "probability":
         order = weights.detach().reshape(-1).argsort(descending=True, stable=True)
     order = order[experts[order].argsort(stable=True)]
     _, starts = _bounds(experts, num_experts)
-    rank = torch.arange(len(order), device=order.device) - starts[experts[order].clamp_max(num_experts - 1)]
-    kept = torch.zeros(len(order), dtype=torch.bool, device=order.device)
+    place = torch.arange(order.shape[0], device=order.device)
+    rank = place - starts[experts[order].clamp_max(num_experts - 1)]
+    kept = torch.zeros_like(order, dtype=torch.bool)
     kept = kept.scatter(0, order, (rank < limit) & (experts[order] < num_experts)).view(tokens, k)
     return Capped(torch.where(kept, weights, 0), kept)
 

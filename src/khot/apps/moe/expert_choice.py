@@ -117,9 +117,9 @@ class ExpertChoiceRouter(KnowsPadding):
         real = real_tokens(name, mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
         if real is None:
-            real = real_of(name, self.token_mask, len(flat))
+            real = real_of(name, self.token_mask, flat.shape[0])
         logits = wide_linear(flat, self.weight)
-        tokens = len(flat)
+        tokens = flat.shape[0]
         if self.capacity is not None:
             take = self.capacity
         else:

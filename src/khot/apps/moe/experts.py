@@ -95,7 +95,7 @@ class Experts(nn.Module):
             (T, hidden).
         """
         self._check(hidden_states, indices, weights)
-        places = indices.reshape(-1)
+        places = indices.reshape(-1).long()
         k = indices.shape[-1]
         try:
             order, ends = sorted_by_expert(places, self.num_experts)
@@ -103,7 +103,7 @@ class Experts(nn.Module):
             check_range("Experts", indices, self.num_experts + 1)
             raise
         computed = self.compute(hidden_states[order // k], ends)
-        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(order.shape[0], device=order.device))
         each = computed[back].view(*indices.shape, computed.shape[-1])
         each = each * weights.to(computed.dtype).unsqueeze(-1)
         return each.sum(1).to(hidden_states.dtype)
@@ -118,9 +118,9 @@ class Experts(nn.Module):
                 f"Experts: hidden_states must have the shape (tokens, {hidden}), "
                 f"got {tuple(hidden_states.shape)}"
             )
-        if indices.dim() != 2 or len(indices) != len(hidden_states) or weights.shape != indices.shape:
+        if indices.dim() != 2 or indices.shape[0] != hidden_states.shape[0] or weights.shape != indices.shape:
             raise ValueError(
-                f"Experts: indices and weights must have one shape (tokens, k) with {len(hidden_states)} "
+                f"Experts: indices and weights must have one shape (tokens, k) with {hidden_states.shape[0]} "
                 f"tokens, got {tuple(indices.shape)} and {tuple(weights.shape)}"
             )
 

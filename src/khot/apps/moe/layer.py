@@ -127,7 +127,7 @@ class MoE(nn.Module):
         real = real_tokens("MoE", mask, hidden_states.shape[:-1])
         flat = hidden_states.reshape(-1, hidden_states.shape[-1])
         if real is None and isinstance(self.router, KnowsPadding):
-            real = real_of("MoE", self.router.token_mask, len(flat))
+            real = real_of("MoE", self.router.token_mask, flat.shape[0])
         routing = self._route(flat, real, indices)
         if isinstance(routing, ExpertChoice):
             output = self._by_experts(flat, routing)

@@ -89,9 +89,9 @@ def load_balance_loss(
         check_range(name, indices, logits.shape[1])
         if kind != "sequence" and sequences is not None:
             raise ValueError(f"{name}: sequences is for kind='sequence', got kind={kind!r}")
-        real_of(name, mask, len(logits))
+        real_of(name, mask, logits.shape[0])
         facts = {"score": score, "experts": logits.shape[1], "k": indices.shape[-1], "dtype": logits.dtype}
-        return len(logits), facts
+        return logits.shape[0], facts
 
     if kind == "global":  # a mistake in one process is an error in all
         device = logits.device if isinstance(logits, Tensor) else torch.device("cpu")  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -146,12 +146,12 @@ def z_loss(logits: Tensor, mask: Tensor | None = None) -> Tensor:
     near = straight_through(sums, sums.clamp(-largest, largest))
     squares = torch.where(sums.isfinite(), near, sums).square()
     if squares.dim() == 1:
-        real = real_of("z_loss", mask, len(squares))
+        real = real_of("z_loss", mask, squares.shape[0])
     else:
         real = real_tokens("z_loss", mask, squares.shape)
     squares = squares.reshape(-1)
     if real is None:
-        return (squares / max(len(squares), 1)).sum()
+        return (squares / max(squares.shape[0], 1)).sum()
     return (torch.where(real, squares, 0) / real.sum().clamp_min(1)).sum()
 
 
@@ -166,9 +166,9 @@ def _check_pair(name: str, logits: Tensor, indices: Tensor) -> None:
     if logits.dim() != 2:
         raise ValueError(f"{name}: logits must have the shape (tokens, experts), got {tuple(logits.shape)}")
     check_tensor(name, "indices", indices)
-    if indices.dim() != 2 or len(indices) != len(logits):
+    if indices.dim() != 2 or indices.shape[0] != logits.shape[0]:
         raise ValueError(
-            f"{name}: indices must have the shape (tokens, k) with {len(logits)} tokens, "
+            f"{name}: indices must have the shape (tokens, k) with {logits.shape[0]} tokens, "
             f"got {tuple(indices.shape)}"
         )
 
@@ -177,7 +177,7 @@ def _sequences(name: str, tokens: int, sequences: int | None, mask: Tensor | Non
     if sequences is None:
         if mask is None or mask.dim() != 2:
             raise ValueError(f"{name}: kind='sequence' needs sequences, or a mask (sequences, length)")
-        return len(mask)
+        return mask.shape[0]
     check_integer(name, "sequences", sequences)
     if tokens % sequences:
         raise ValueError(f"{name}: sequences must divide the {tokens} tokens, got {sequences!r}")

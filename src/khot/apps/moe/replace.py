@@ -186,9 +186,9 @@ class _Routed(CountsExperts):
         name = type(self).__name__
         given, mask = self.replayed_indices, self.token_mask
         if given is not None:
-            given = checked_replay(name, given, len(logits), rule)
+            given = checked_replay(name, given, logits.shape[0], rule)
         if mask is not None:
-            mask = real_of(name, mask, len(logits))
+            mask = real_of(name, mask, logits.shape[0])
         if rule.routing == "topk" and given is None:
             weights, indices = recipe.choose(logits, bias)
         elif rule.routing == "topk":

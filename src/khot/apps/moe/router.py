@@ -248,9 +248,9 @@ class TopKRouter(CountsExperts, Tempered):
         indices = self.replayed_indices if indices is None else indices
         logits = self.logits(hidden_states, generator)
         if indices is not None:
-            given = checked_replay(name, indices, len(logits), self.rule)
+            given = checked_replay(name, indices, logits.shape[0], self.rule)
         elif self.force_balance:
-            given = experts_in_turn(len(logits), self.rule, mask, logits.device)
+            given = experts_in_turn(logits.shape[0], self.rule, mask, logits.device)
         else:
             given = None
         weights, chosen = routed(

@@ -84,7 +84,7 @@ class Options:
         self._set("k_start", float(self.k_start))
         self._set("temperature", tuple(float(tau) for tau in pair))
         most = min(self.k * self.k_start, self.num_latents)
-        self._fill("candidates", min(max(4 * self.k, round(most)), self.num_latents))
+        self._fill("candidates", min(max(4 * self.k, math.ceil(most)), self.num_latents))
         self._require_integer(
             "candidates",
             f"in {math.ceil(most)} (k · k_start) … {self.num_latents}",

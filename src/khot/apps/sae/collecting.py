@@ -10,6 +10,7 @@ that many language models have (attention sinks).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -92,8 +93,15 @@ def collect_activations(
     check_choice(name, "dtype", dtype, get_args(Dtype))
     check_integer(name, "skip_positions", skip_positions, least=0)
     check_integer(name, "batches_per_shard", batches_per_shard)
-    if largest_norm is not None and not (is_number(largest_norm) and largest_norm > 0):
-        raise ValueError(f"{name}: largest_norm must be a number > 0, got {largest_norm!r}")
+    if largest_norm is not None and not (is_number(largest_norm) and 0 < largest_norm < math.inf):
+        raise ValueError(f"{name}: largest_norm must be a finite number > 0, got {largest_norm!r}")
+    # As JSON takes them, which lacks NumPy's.
+    skip_positions, batches_per_shard = int(skip_positions), int(batches_per_shard)
+    largest_norm = None if largest_norm is None else float(largest_norm)
+    try:
+        json.dumps(about, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: about must be what JSON can hold, got {about!r}: {error}") from error
     folder = Path(folder)
     settings = {
         "hook_point": hook_point,

@@ -101,7 +101,11 @@ class TrainSettings:
             raise ValueError(
                 f"TrainSettings: warmup + decay must be at most 1, got {self.warmup} + {self.decay}"
             )
-        self.autoencoder(1, device="meta")  # refuses prefixes, candidates and temperatures that cannot be
+        # Refuses prefixes, candidates and temperatures that cannot be.
+        made = self.autoencoder(1, device="meta")
+        object.__setattr__(self, "k_start", made.options.k_start)  # as JSON takes them
+        object.__setattr__(self, "temperature", made.options.temperature)
+        object.__setattr__(self, "prefixes", tuple(map(int, self.prefixes)))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> TrainSettings:

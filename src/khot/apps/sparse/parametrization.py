@@ -155,12 +155,8 @@ class TopKSparse(Tempered):
             return self.mask.to(weight.dtype)
         # |w| at temperature τ · rms is |w| / rms at τ, without a division of the whole weight.
         dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-        norm = _norm(weight.detach(), dtype)
-        if is_plain(norm) and math.isinf(norm):  # its square is; elsewhere it is limited below
-            norm = _norm(weight.detach(), torch.float64)
-        size = (norm / max(weight.numel(), 1) ** 0.5).to(dtype)
         ends = torch.finfo(dtype)
-        temperature = (self.temperature * size).clamp(ends.tiny, ends.max)
+        temperature = (self.temperature * _rms(weight.detach(), dtype)).clamp(ends.tiny, ends.max)
         k = self.kept if self.pattern is None else self.pattern[0]
         soft = topk(self._rows(weight.abs()), k, self.relaxation, temperature=temperature)
         soft = ungrouped(soft, self.dim) if self.pattern is not None else soft.view(weight.shape)
@@ -266,6 +262,17 @@ class TopKSparse(Tempered):
         elif self.backward_density != 1:
             shown.append(f"backward_density={self.backward_density}")
         return ", ".join([*shown, *(["frozen"] if self.frozen else [])])
+
+
+def _rms(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The root of the mean square, by the largest weight where squares overflow or nobody may look."""
+    root = max(weight.numel(), 1) ** 0.5
+    norm = _norm(weight, dtype)
+    if weight.numel() == 0 or (is_plain(norm) and not math.isinf(norm)):
+        return norm / root
+    wide = weight.to(dtype)
+    largest = wide.abs().amax().clamp_min(torch.finfo(dtype).tiny)
+    return _norm(wide / largest, dtype) / root * largest
 
 
 def _norm(weight: Tensor, dtype: torch.dtype) -> Tensor:

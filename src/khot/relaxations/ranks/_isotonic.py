@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from khot.kernels import cpu, operations
+from khot.kernels.availability import is_plain
 from khot.kernels.cpu import Projection
 from khot.relaxations._cumulative import cumulative
 from khot.relaxations._linearised import motion, must_linearise
@@ -76,7 +77,7 @@ def _window_lse(x: Tensor, after: Tensor) -> Tensor:
 
 
 def _block_sums(values: Tensor, start: Tensor) -> Tensor:
-    if not torch.is_grad_enabled() and cpu.usable(values):
+    if not torch.is_grad_enabled() and cpu.usable(values) and is_plain(start):
         return cpu.block_sums(values, start)
     if operations.taken(values):
         return operations.block_sums(values, start)

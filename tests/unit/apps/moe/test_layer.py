@@ -246,3 +246,21 @@ def test_masked_padding_is_a_mask(drop, options):
         assert torch.equal(y, wanted)
         assert torch.equal(routing.weights, wanted_routing.weights)
         assert not torch.equal(y, each(x))
+
+
+@pytest.mark.full
+def test_the_number_of_tokens_may_be_open_in_an_exported_program():
+    layer = MoE(TopKRouter(8, 4, 2), Experts(4, 8, 16)).eval()
+    tokens = {0: torch.export.Dim("tokens", min=2, max=64)}
+    program = torch.export.export(layer, (torch.randn(5, 8),), dynamic_shapes=(tokens,)).module()
+    with torch.no_grad():
+        for count in (2, 9):
+            x = torch.randn(count, 8)
+            torch.testing.assert_close(program(x), layer(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_indices_of_any_integers(dtype):
+    experts, x, weights = Experts(4, 8, 16), torch.randn(5, 8), torch.rand(5, 2)
+    indices = torch.randint(5, (5, 2))
+    assert torch.equal(experts(x, indices.to(dtype), weights), experts(x, indices, weights))

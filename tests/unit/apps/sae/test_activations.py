@@ -129,7 +129,7 @@ def test_what_is_wrong_is_named(tmp_path):
         ),
         ({"dtype": "int8"}, "dtype must be 'float16' or 'float32', got 'int8'"),
         ({"skip_positions": -1}, "skip_positions must be at least 0, got -1"),
-        ({"largest_norm": 0.0}, "largest_norm must be a number > 0, got 0.0"),
+        ({"largest_norm": 0.0}, "largest_norm must be a finite number > 0, got 0.0"),
         ({"batches": []}, "batches gave no vectors"),
     ):
         given = {"hook_point": "layer", "batches": texts(1), **options}

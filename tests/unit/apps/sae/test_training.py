@@ -164,3 +164,29 @@ def test_integers_of_numpy_are_settings_that_json_holds():
     assert json.loads(json.dumps(settings.autoencoder(4).options.k_start)) == 2
     assert json.loads(json.dumps(settings.clip)) == 1
     assert json.loads(json.dumps(dataclasses.asdict(settings.autoencoder(4).options)))["prefixes"] == [8, 24]
+
+
+def test_numbers_of_numpy_are_settings_that_json_can_hold(tmp_path):
+    """Before the training, not after it."""
+    settings = TrainSettings(
+        num_latents=np.int64(16),
+        k=2,
+        k_start=np.float32(2.0),
+        prefixes=(np.int64(4), np.int64(16)),
+        temperature=(np.float32(1.0), np.float32(0.125)),
+    )
+    again = TrainSettings.from_dict(json.loads(json.dumps(dataclasses.asdict(settings))))
+    assert again == settings
+    batches = [torch.randn(4, 6)]
+    counts = {"skip_positions": np.int64(0), "batches_per_shard": np.int64(2), "largest_norm": np.float32(9)}
+    collect_activations(nn.Sequential(nn.Identity()), "0", batches, tmp_path / "store", **counts)
+    for wrong in ({"about": {"a": np.int64(3)}}, {"largest_norm": math.inf}):
+        with pytest.raises(ValueError, match=f"collect_activations: {next(iter(wrong))} must be"):
+            collect_activations(nn.Sequential(nn.Identity()), "0", batches, tmp_path / "other", **wrong)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("k_start", [4.2, 5.2, 7.9])
+def test_the_candidates_are_enough_for_the_start(k_start):
+    settings = TrainSettings(num_latents=64, k=1, k_start=k_start)
+    assert settings.autoencoder(16).options.candidates >= k_start

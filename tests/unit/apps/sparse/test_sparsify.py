@@ -524,3 +524,20 @@ def test_weights_whose_squares_overflow_have_the_gates_of_smaller_ones():
             sparse(large).sum().backward()
             assert large.grad.isfinite().all()
         torch.testing.assert_close(gates[1], gates[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 1e20), (torch.float64, 1e160), (torch.float64, 1e300)]
+)
+def test_gates_of_weights_whose_squares_overflow(dtype, size):
+    """They are those of the same weights in another unit, also in compiled code."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(8, 8)).to(dtype)
+    large = copy.deepcopy(plain)
+    large[0].weight.data *= size
+    for model in (plain, large):
+        sparsify(model, density=0.5, method="sigmoid", hard=False, temperature=0.1)
+    expected = plain[0].weight.detach()
+    torch.testing.assert_close(large[0].weight.detach() / size, expected)
+    compiled = torch.compile(lambda: large[0].weight, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled().detach() / size, expected)

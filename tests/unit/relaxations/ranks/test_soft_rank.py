@@ -291,3 +291,17 @@ def test_infinities_keep_their_places_and_the_others_are_sorted_among_themselves
 def test_a_wrong_mask_of_nothing_is_refused(call):
     with pytest.raises(TypeError, match="mask must be a boolean tensor"):
         call(torch.zeros(2, 0), mask=torch.zeros(2, 0))
+
+
+@pytest.mark.parametrize("regularization", ["l2", "kl"])
+def test_ranks_under_vmap_are_those_of_the_batch(regularization):
+    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+
+    def ranks(rows):
+        return soft_rank(rows, regularization=regularization)
+
+    def gradient(row):
+        return torch.func.grad(lambda one: ranks(one).square().sum())(row)
+
+    torch.testing.assert_close(torch.func.vmap(ranks)(x), ranks(x))
+    torch.testing.assert_close(torch.func.vmap(gradient)(x), torch.stack([gradient(row) for row in x]))
