@@ -371,7 +371,14 @@ def test_the_score_function_under_torch_func():
     assert (torch.func.grad(loss)(X[0, 0]) - theirs).norm() < 0.1 * theirs.norm()
 
 
-@pytest.mark.parametrize("name", ["imle", "gumbel_straight_through", "relaxed_subset"])
+TRACED = pytest.mark.skipif(
+    torch.__version__ < "2.7", reason="torch 2.6 traces no backward pass that asks where a tensor is"
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("imle", marks=TRACED), "gumbel_straight_through", "relaxed_subset"]
+)
 def test_compiled_whole(name):
     compiled = torch.compile(getattr(estimators, name), fullgraph=True, backend="aot_eager")
     scores = X[0].clone().requires_grad_()
