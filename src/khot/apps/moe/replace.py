@@ -55,10 +55,10 @@ def replace_router(
 
     A router is a module named ``gate`` or ``router`` beside ``experts``, whose forward returns ``(logits,
     weights, indices)``: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, DeepSeek-V2 and V3, gpt-oss and related models.
-    How it computes is found by trial. With ``routing="topk"`` and
-    otherwise default arguments, routers choose and weigh experts as before, bit for bit, with three
-    exceptions: ties go by index; the best expert comes first (DeepSeek has no order, so a sum over experts
-    may differ in its last bit); and :func:`balance_experts` can train a correction bias.
+    How it computes is found by trial. With ``routing="topk"`` and otherwise default arguments, routers choose
+    and weigh experts as before, bit for bit, with three exceptions: ties go by index; the best expert comes
+    first (DeepSeek has no order, so a sum over experts may differ in its last bit); and
+    :func:`balance_experts` can train a correction bias.
 
     A second call starts from the model's original routers, not from the last replacement.
 
